@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,7 +45,8 @@ def profile(
     target : str or Target
         ``"mk1"``, ``"mk2"``, ``"bow"``, a registered name, or a target of your own.
     placement, options, inputs, outputs
-        As for `profile_jaxpr`; inputs and outputs in the order of the flattened arguments and results.
+        As for `profile_jaxpr`; inputs and outputs in the order of the flattened arguments and results. Inputs that
+        are not described have the names of the parameters.
     **settings
         Fields of `ModelOptions`, as keywords.
 
@@ -56,7 +58,19 @@ def profile(
     if not settings.get("name") and options.name == ModelOptions.name:
         options = _options(options, {"name": getattr(fn, "__name__", "program")})
     closed = jax.make_jaxpr(fn)(*args)
-    return profile_jaxpr(closed, target=target, placement=placement, options=options, inputs=inputs, outputs=outputs)
+    named = (*inputs, *_arguments(fn, args)[len(inputs) :])
+    return profile_jaxpr(closed, target=target, placement=placement, options=options, inputs=named, outputs=outputs)
+
+
+def _arguments(fn: Callable[..., Any], args: Sequence[Any]) -> list[Argument]:
+    """Each array among the arguments by its parameter and its place in that: ``params['w'][0]``."""
+    try:
+        bound = inspect.signature(fn).bind(*args).arguments
+    except (TypeError, ValueError):  # a built-in without a signature
+        return []
+    leaves, _ = jax.tree.flatten_with_path(tuple(bound.values()))
+    names = list(bound)
+    return [Argument(names[at.idx] + jax.tree_util.keystr(tuple(path))) for (at, *path), _ in leaves]
 
 
 def profile_jaxpr(

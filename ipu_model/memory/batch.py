@@ -5,27 +5,49 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
-from ipu_model.placement import Argument
 from ipu_model.pricing import Priced
-from ipu_model.walk.program import Op, Tensor, tensor
+from ipu_model.walk.program import Op, Program, Tensor, tensor
+from ipu_model.walk.scope import FORWARD
 
 STATE = ("weight", "optimizer_state")
+PRODUCTS = ("dot_general", "conv_general_dilated")
 
 
-def micro_batch(priced: Priced, inputs: Sequence[Argument]) -> int:
-    """The micro-batch size: the leading dimension that all data on the tiles share; 0 when there is no such size."""
-    program, count = priced.program, Counter()
-    for step in program.steps:
-        if step.op.primitive == "host_read" and step.op.output.shape:
-            count[step.op.output.shape[0]] += 1
-    if not count:
-        for i, a in zip(program.inputs[-len(program.arguments) :], program.arguments, strict=False):
-            shape = program.values[i].tensor.shape
-            if a.role == "input" and shape and inputs:
-                count[shape[0]] += 1
+def micro_batch(priced: Priced) -> int:
+    """The micro-batch size: the leading dimension that all data on the tiles share; 0 when there is no such size.
+
+    Where nobody said which inputs are weights, data are what products take on the left.
+    """
+    program = priced.program
+    count = Counter(_leading(s.op.output for s in program.steps if s.op.primitive == "host_read"))
+    data = [program.values[i].tensor for i in program.inputs if program.values[i].role == "input"]
+    if not count and _described(program):
+        count.update(_leading(data))
+    elif not count:
+        sizes = set(_leading(data))
+        count.update(size for size in _leading(op.inputs[0] for op in _products(program)) if size in sizes)
     return count.most_common(1)[0][0] if count else 0
+
+
+def _leading(tensors: Iterable[Tensor]) -> Iterator[int]:
+    return (t.shape[0] for t in tensors if t.shape)
+
+
+def _described(program: Program) -> bool:
+    return any(a.role != "input" for a in program.arguments)
+
+
+def _products(program: Program) -> Iterator[Op]:
+    return (s.op for s in program.steps if s.op.primitive in PRODUCTS and s.scope.phase == FORWARD)
+
+
+def _weights(program: Program) -> set[tuple[int, ...]]:
+    """Sizes of weights in any order; where nobody named any, of inputs that products take on the right."""
+    kinds = STATE if _described(program) else ("input",)
+    found = {tuple(sorted(v.tensor.shape)) for v in program.values if v.role in kinds}
+    return found if _described(program) else found & {tuple(sorted(op.inputs[1].shape)) for op in _products(program)}
 
 
 class Smaller:
@@ -38,7 +60,7 @@ class Smaller:
     def __init__(self, priced: Priced, batch: int, smaller: int) -> None:
         self.values = priced.program.values
         self.batch, self.smaller = batch, smaller
-        self.weights = {tuple(sorted(v.tensor.shape)) for v in self.values if v.role in STATE}
+        self.weights = _weights(priced.program)
 
     def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The sizes of a tensor with the smaller micro-batch; sizes without the batch stay as they are."""

@@ -23,7 +23,7 @@ MOST_IPUS = 16
 def levers(report: Document, priced: Priced, inputs: Sequence[Argument], again: Again) -> tuple[Lever, ...]:
     """Every lever that frees memory on the fullest tile, those that are enough alone first."""
     fullest, before = Fullest(priced), report.memory.max_tile
-    found = list(_swept_levers(report, priced, inputs, fullest))
+    found = list(_swept_levers(report, priced, fullest))
     found += ((change, again(**how).memory.max_tile) for change, how in _repriced_levers(priced, inputs))
     found += _more_ipus(report, priced, again)
     has = report.memory.bytes_per_tile
@@ -31,16 +31,14 @@ def levers(report: Document, priced: Priced, inputs: Sequence[Argument], again: 
     return tuple(sorted(useful, key=lambda lever: (not lever.enough, -lever.gain)))
 
 
-def _swept_levers(
-    report: Document, priced: Priced, inputs: Sequence[Argument], fullest: Fullest
-) -> Iterator[tuple[str, int]]:
+def _swept_levers(report: Document, priced: Priced, fullest: Fullest) -> Iterator[tuple[str, int]]:
     """Levers that change only liveness, sizes or the plans of single operations: the liveness sweep is repeated."""
     for label, nodes in _recomputable(report, priced):
         yield f"recomputation of {label}", fullest(Change(recompute=nodes))
     yield from _smaller_proportion(report, priced, fullest)
     if any(v.tensor.dtype == "float32" for v in priced.program.values):
         yield "float16 instead of float32", fullest.replanned(_in_half, _half_size(priced))
-    batch = micro_batch(priced, inputs)
+    batch = micro_batch(priced)
     if batch > 1:
         yield _smaller_batch(report, priced, batch, fullest)
 
@@ -51,7 +49,7 @@ def _recomputable(report: Document, priced: Priced) -> Iterator[tuple[str, froze
         return
     weight: dict[str, float] = defaultdict(float)
     nodes: dict[str, set[str]] = defaultdict(set)
-    made = {o: s.scope.unit for s in priced.program.steps if s.scope.phase == "forward" for o in s.outputs}
+    made = {o: s.unit for s in priced.program.steps if s.scope.phase == "forward" for o in s.outputs}
     peak, values = report.memory.peak_step, priced.program.values
     last: dict[int, int] = {}
     for at, s in enumerate(priced.program.steps):
@@ -77,7 +75,7 @@ def _smaller_proportion(report: Document, priced: Priced, fullest: Fullest) -> I
     """A smaller availableMemoryProportion for the node at the peak."""
     at = report.memory.peak_step
     step = priced.program.steps[at]
-    op, node = step.op, step.scope.unit
+    op, node = step.op, step.unit
     if op.primitive not in PLANNED or not node:
         return
     now = op.attributes.available_memory or priced.context.options.available_memory
@@ -102,12 +100,13 @@ def _half_size(priced: Priced) -> Callable[[int], float]:
 
 
 def _smaller_batch(report: Document, priced: Priced, batch: int, fullest: Fullest) -> tuple[str, int]:
-    """The micro-batch that a proportional shrinking of what is not always live allows, halved until it fits."""
+    """A divisor of the micro-batch that fits, from what a proportional shrinking of what is not always live allows."""
     m = report.memory
     rest = m.not_always_by_tile[m.including_gaps_by_tile.index(m.max_tile)]
     share = 1 - (m.max_tile - m.bytes_per_tile) / rest if rest else 0.0
     smaller = max(1, min(batch - 1, int(batch * share)))
     while True:
+        smaller = next(n for n in range(smaller, 0, -1) if batch % n == 0)
         shrunk = Smaller(priced, batch, smaller)
         after = fullest.replanned(shrunk.op, shrunk.scale)
         if after <= m.bytes_per_tile or smaller == 1:
@@ -154,7 +153,7 @@ def _spread_over(priced: Priced, ipus: int) -> Placement | None:
     """The forward nodes in order, cut into parts of equal memory."""
     bytes_of: dict[str, float] = {}
     for step in priced.program.steps:
-        node = step.scope.unit
+        node = step.scope.unit  # a line of code may make all layers
         if node and step.scope.phase == "forward":
             held = [priced.program.values[i] for i in step.inputs if i >= 0]
             data = sum(v.tensor.nbytes for v in held if v.role == "weight") + sum(t.nbytes for t in step.op.outputs)

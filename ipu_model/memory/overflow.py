@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ipu_model.memory.levers import Again, levers
 from ipu_model.placement import Argument
 from ipu_model.pricing import Priced
-from ipu_model.report.model import NO_SCOPE, Document, Overflow, StepRow
+from ipu_model.report.model import Document, Overflow
 
 ALWAYS = ("weights", "optimizer state", "inputs", "constants", "code, vertices and stack")
 
@@ -26,14 +26,9 @@ def explain(report: Document, priced: Priced, inputs: Sequence[Argument], again:
         ipu=worst // m.tiles_per_ipu,
         needs=m.max_tile,
         has=m.bytes_per_tile,
-        at=_place(step) if step else "the start",
+        at=step.label if step else "the start",
         phase=step.phase if step else "forward",
         always=always,
         not_always=parts,
         levers=levers(report, priced, inputs, again) if again else None,
     )
-
-
-def _place(step: StepRow) -> str:
-    """The node, else the scope, else the bare operation."""
-    return step.node or (step.name if step.name != NO_SCOPE else step.primitive)

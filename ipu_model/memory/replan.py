@@ -47,7 +47,7 @@ class Fullest:
         steps, plans = self.priced.program.steps, {}
 
         def price(at: int) -> OpCost | None:
-            return plans.get(id(steps[at].op)) if node in (None, steps[at].scope.unit) else None
+            return plans.get(id(steps[at].op)) if node in (None, steps[at].unit) else None
 
         live = sweep(self.priced, self.tiles, Change(scale=scale, price=price))
         for _ in range(ROUNDS):

@@ -172,7 +172,7 @@ def _dropped_between(priced: Priced, pieces: list[Storage], root: list[int], nod
             else:
                 first_backward.setdefault(r, at)
         for v in step.outputs:
-            made_by.setdefault(_root(root, v), step.scope.unit)
+            made_by.setdefault(_root(root, v), step.unit)
     found = []
     for p in pieces:
         a, b = last_forward.get(p.value, p.last), first_backward.get(p.value, p.last)

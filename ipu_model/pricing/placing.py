@@ -16,8 +16,8 @@ def ipus_of(program: Program, placement: Placement) -> tuple[list[int], list[int
     if placement.ipus <= 1:
         return [0] * len(program.steps), [0] * len(home)
     for step in program.steps:
-        if step.scope.unit in placement.nodes:
-            ipu = placement.nodes[step.scope.unit].ipu
+        if step.unit in placement.nodes:
+            ipu = placement.nodes[step.unit].ipu
             for i in step.inputs:
                 if i >= 0 and home[i] < 0 and program.values[i].role:
                     home[i] = ipu
@@ -25,7 +25,7 @@ def ipus_of(program: Program, placement: Placement) -> tuple[list[int], list[int
                 home[o] = ipu
     where = []
     for step in program.steps:
-        placed = placement.nodes.get(step.scope.unit)
+        placed = placement.nodes.get(step.unit)
         ipu = placed.ipu if placed else next((home[i] for i in step.inputs if i >= 0 and home[i] >= 0), -1)
         where.append(ipu)
         if ipu < 0:

@@ -104,7 +104,7 @@ def price(
     again = _recomputed(context, placement)
     trips = _trips_taken(program, costs)
     steps = zip(trips, program.steps, strict=True)
-    trips = [n * 2 if s.scope.unit in again and s.scope.phase == "forward" else n for n, s in steps]
+    trips = [n * 2 if s.unit in again and s.scope.phase == "forward" else n for n, s in steps]
     said = (f"{len(again)} node(s) are recomputed for the backward pass, counted twice",) if again else ()
     return Priced(
         program, context, placement, tuple(prices), extras, tuple(costs), tuple(trips), tuple(step_ipus), tuple(homes),

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ipu_model.calibrate import Calibration, split_by_case
-from ipu_model.published import folds, perturb, score
+from ipu_model.published import accuracy, folds, perturb, score
 from ipu_model.published.explain import explain
 from ipu_model.published.rows import parts
 from ipu_model.published.score import Row
@@ -21,7 +21,6 @@ from ipu_model.targets import FOLDER
 from ipu_model.uncertainty import RESIDUALS
 
 HEADS = ("kind", "family", "operation", "quantity", "chip", "rows", "median", "90 %", "bias")
-SPREAD_HEADS = ("kind", "family", "operation", "quantity", "rows", "median", "90 %")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,10 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--residuals", action="store_true", help="store errors of unseen workloads by sort as data")
     parser.add_argument("--parts", action="store_true", help="print what goes into each row of inference and training")
     parser.add_argument("--rows", action="store_true", help="print every row")
-    parser.add_argument("--folds", type=int, default=0, help="cross-validate by workload with so many parts")
-    parser.add_argument("--seeds", type=int, default=3, help="ways of dealing workloads to the parts")
+    parser.add_argument("--page", type=Path, help="write the table of the accuracy page anew, at the end of this file")
     parser.add_argument("--perturb", action="store_true", help="answer rows with other contents; print what is wrong")
-    parser.add_argument("--markdown", action="store_true", help="plain tables for a document")
     options = parser.parse_args(arguments)
 
     try:
@@ -56,14 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _parts(rows)
         return 0
     if options.residuals:
-        found = folds.residuals(rows, options.folds or 2)
+        found = folds.residuals(rows)
         folds.store(RESIDUALS, found)
         print(f"stored errors of {len(found)} sorts")
-        return 0
-    if options.folds:
-        found = folds.cross_validate(rows, options.folds, range(options.seeds))
-        title = f"{options.folds} parts, {options.seeds} ways of dealing, each workload unseen"
-        _print(title, SPREAD_HEADS, folds.spread(found), options.markdown)
+    if options.page:
+        try:
+            accuracy.write(options.page, rows)
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
+    if options.residuals or options.page:
         return 0
     constants = score.fit_all(rows, keep=0.5) if options.refit else None
     train, held = split_by_case(rows)
@@ -71,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for title, part in ((f"all rows, {how}", rows), ("half A", train), ("half B, never fitted", held)):
         title = title.replace(", never fitted", "") if not options.refit else title
         scored = score.errors(part, constants)
-        _show(title, score.table(scored), options.markdown)
+        _show(title, score.table(scored))
         if len(scored) < len(part):
             print(f"left out of {title}: {len(part) - len(scored)} rows of kinds that half A has no row of")
     if options.rows:
@@ -109,21 +107,10 @@ def _perturb(rows: Sequence[dict[str, Any]]) -> int:
     return 0
 
 
-def _show(title: str, rows: list[tuple[tuple[str, ...], dict[str, float]]], markdown: bool) -> None:
-    lines = [
-        [*key, str(int(s["count"])), f"{s['median']:.1%}", f"{s['p90']:.1%}", f"{s['bias']:+.1%}"] for key, s in rows
-    ]
-    _print(title, HEADS, lines, markdown)
-
-
-def _print(title: str, heads: Sequence[str], lines: Sequence[Sequence[str]], markdown: bool) -> None:
-    if markdown:
-        print(f"\n### {title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-        print("\n".join(f"| {' | '.join(line)} |" for line in lines))
-        return
-    table = Table(*heads, title=title)
-    for line in lines:
-        table.add_row(*line)
+def _show(title: str, rows: list[tuple[tuple[str, ...], dict[str, float]]]) -> None:
+    table = Table(*HEADS, title=title)
+    for key, s in rows:
+        table.add_row(*key, str(int(s["count"])), f"{s['median']:.1%}", f"{s['p90']:.1%}", f"{s['bias']:+.1%}")
     Console(width=130).print(table)
 
 

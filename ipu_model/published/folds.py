@@ -13,7 +13,6 @@ from ipu_model.calibrate import case_key, summary
 from ipu_model.published.score import errors, fit_all, group_of, quantity
 
 Row = Mapping[str, Any]
-Key = tuple[str, str, str, str]
 FREE = ("cell-order",)  # flags without effect on the price (the order of weights), left out of the workload key
 
 
@@ -36,29 +35,6 @@ def places(rows: Sequence[Row], folds: int, seed: int) -> list[int]:
         order = sorted(keys, key=lambda key: hashlib.sha256(f"{seed} {key}".encode()).digest())
         place.update({(group, key): i % folds for i, key in enumerate(order)})
     return [place[group_of(row), workload(row)] for row in rows]
-
-
-def cross_validate(rows: Sequence[Row], folds: int = 5, seeds: Sequence[int] = (0,)) -> dict[Key, list[dict[str, Any]]]:
-    """Errors of unseen workloads by kind, family, operation and quantity: one summary per way of dealing.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        Figures with their values.
-    folds : int
-        Parts that the workloads are dealt to; a fit sees all but one of them.
-    seeds : sequence of int
-        Ways of dealing; the spread of their results tells how much one of them can be trusted.
-    """
-    found: dict[Key, list[dict[str, Any]]] = defaultdict(list)
-    for seed in seeds:
-        values: dict[Key, list[float]] = defaultdict(list)
-        for row, error in unseen(rows, folds, seed):
-            kind = "estimate" if row["kind"] == "ipu_model_estimate" else "measured"
-            values[kind, str(row["family"]), str(row["config"].get("op", "")), quantity(row)].append(error)
-        for key, each in values.items():
-            found[key].append(summary(each))
-    return dict(sorted(found.items()))
 
 
 def unseen(rows: Sequence[Row], folds: int, seed: int) -> Iterator[tuple[Row, float]]:
@@ -86,16 +62,3 @@ def store(path: Path, found: Mapping[str, Mapping[str, float]]) -> None:
     about = "relative errors on public rows whose workload the fit had not seen, by operation or family and quantity"
     lines = ",\n".join(f"  {json.dumps(sort)}: {json.dumps(row)}" for sort, row in found.items())
     path.write_text('{"about": ' + json.dumps(about) + ',\n "errors": {\n' + lines + "\n }}\n")
-
-
-def spread(results: Mapping[Key, Sequence[Mapping[str, float]]]) -> list[list[str]]:
-    """Rows of a table: count, then least to greatest median and 90th percentile over the ways of dealing."""
-
-    def between(parts: Sequence[Mapping[str, float]], name: str) -> str:
-        values = sorted(part[name] for part in parts)
-        return f"{values[0]:.1%}" if values[0] == values[-1] else f"{values[0]:.1%} to {values[-1]:.1%}"
-
-    return [
-        [*key, str(int(max(part["count"] for part in parts))), between(parts, "median"), between(parts, "p90")]
-        for key, parts in results.items()
-    ]

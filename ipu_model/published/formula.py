@@ -13,6 +13,8 @@ from ipu_model.planner.plan import Plan
 from ipu_model.target import Target
 
 FIXED = ""  # the constant of a quantity that is known exactly
+EXCHANGED = "exchange"  # that of an exchange at the nominal rate
+KNOWN = (FIXED, EXCHANGED)
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Formula:
     def constants(self) -> set[str]:
         """Fitted constants that the prediction depends on."""
         names = {name for each in self.alternatives for name in each} | {self.scale}
-        return names - {FIXED}
+        return names.difference(KNOWN)
 
     def __call__(self, target: Target, smooth: float = 0.0) -> float:
         """The prediction for `target`, in the unit of the figure; the maximum is smoothed over a width of `smooth`."""
@@ -80,7 +82,7 @@ class Formula:
 
 
 def _constant(target: Target, name: str) -> float:
-    return 1.0 if name == FIXED else target.fitted.get(name, 1.0)
+    return 1.0 if name in KNOWN else target.fitted.get(name, 1.0)
 
 
 def known(value: float, gives: str = "number") -> Formula:

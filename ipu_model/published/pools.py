@@ -15,7 +15,7 @@ from ipu_model.planner.pooling.place import Placed, Run, run, volume
 from ipu_model.planner.reduction import plan_reduction
 from ipu_model.planner.steps import LAUNCH, exchange_start
 from ipu_model.published.benchmark import Benchmark
-from ipu_model.published.formula import FIXED, Formula, of_plans
+from ipu_model.published.formula import EXCHANGED, FIXED, Formula, of_plans
 from ipu_model.published.words import whole_program
 from ipu_model.target import Machine, Target
 
@@ -83,9 +83,8 @@ def cycles(
         steps += LAUNCH + 2 * start + COPY_STEP / 2 + COPY_RATE * found.windows.local * params.size + backward.vertex
         if params.kind == "average":  # the gradient is divided by the size of each window first
             steps += multiplied(math.prod(params.out) * params.channels * params.batch, params, target.machine)
-    received = "pooling.received"
-    quantities = {FIXED: steps, received: remote * params.size / target.machine.exchange_bytes}
-    return Formula((quantities,), frozenset({received}))
+    quantities = {FIXED: steps, EXCHANGED: remote * params.size / target.machine.exchange_bytes}
+    return Formula((quantities,), frozenset({EXCHANGED}))
 
 
 def multiplied(elements: int, params: PoolParams, machine: Machine) -> int:

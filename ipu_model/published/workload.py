@@ -176,7 +176,7 @@ def training_parts(network: Network, target: Target, system: System) -> dict[str
 
     for step, cost, trips in zip(priced.program.steps, priced.costs, priced.trips, strict=True):
         phase, work = step.scope.phase, cost.compute + cost.exchange + cost.sync
-        again = phase == FORWARD and step.scope.unit in priced.recomputed
+        again = phase == FORWARD and step.unit in priced.recomputed
         add(phase, work * (trips / 2 if again else trips))
         if again:
             add("recomputation", work * trips / 2)

@@ -12,7 +12,6 @@ from ipu_model.memory import Liveness
 from ipu_model.pricing import Priced
 from ipu_model.report.memory import memory_of
 from ipu_model.report.model import (
-    NO_SCOPE,
     FrameRow,
     IpuRow,
     OperationRow,
@@ -119,7 +118,7 @@ def _steps(priced: Priced, live: Liveness, time: Timing) -> tuple[StepRow, ...]:
         if parts is None:
             own = () if fused else priced.prices[at].supersteps
             parts = parts_of[key] = tuple(_part(s, priced.context.target) for s in (*extra, *own))
-        name = step.scope.name or NO_SCOPE
+        name = step.path
         code = codes.name(at, name, parts)
         rows.append(
             StepRow(
@@ -197,7 +196,7 @@ def _ipus(priced: Priced, schedule: Schedule) -> tuple[IpuRow, ...]:
 def _operations(priced: Priced) -> tuple[OperationRow, ...]:
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for at, step in enumerate(priced.program.steps):
-        groups[step.scope.node or step.scope.name or step.line or "(no scope)", step.scope.phase].append(at)
+        groups[step.label, step.scope.phase].append(at)
     rows = []
     for (node, phase), members in groups.items():
         total, steps = ZERO, priced.program.steps

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ipu_model.checks import check_choice, check_sizes
-from ipu_model.report.model import NO_SCOPE, Document, StepRow
+from ipu_model.report.model import Document, StepRow
 from ipu_model.uncertainty import Uncertainty, of_program, of_sort, sort_of
 
 OTHER = "bound by memory"
@@ -65,5 +65,4 @@ def _plan(step: StepRow) -> str:
 
 def _names(steps: list[StepRow]) -> str:
     """Where steps come from: the first, and how many more."""
-    first = steps[0].node or (steps[0].name if steps[0].name != NO_SCOPE else "")
-    return f"{first} and {len(steps) - 1} more" if len(steps) > 1 else first
+    return f"{steps[0].label} and {len(steps) - 1} more" if len(steps) > 1 else steps[0].label

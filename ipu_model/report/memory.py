@@ -58,7 +58,7 @@ def _where(priced: Priced, step: int) -> str:
     if step < 0:
         return ""
     s = priced.program.steps[step]
-    return f"{s.scope.node or s.scope.name or s.op.primitive} ({s.scope.phase})"
+    return f"{s.label} ({s.scope.phase})"
 
 
 def kind_of(priced: Priced, value: int) -> str:
@@ -82,7 +82,7 @@ def name_of(priced: Priced, value: int) -> str:
     if at is None:
         return f"loop value {value}"
     s = priced.program.steps[at]
-    return f"{s.scope.name or 'program'}/{s.op.primitive}"
+    return s.path if s.path == s.op.primitive else f"{s.path}/{s.op.primitive}"
 
 
 def _peak_parts(priced: Priced, live: Liveness) -> dict[str, int]:

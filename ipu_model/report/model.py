@@ -14,7 +14,6 @@ from ipu_model.cost import Cost
 from ipu_model.schedule import Span
 
 SCHEMA_VERSION = 1
-NO_SCOPE = "program"  # name of steps outside all scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,7 @@ class Part:
 class StepRow:
     """One operation of the program. `cycles` are those of one run; it runs `trips` times. `start` counts loops once.
 
+    `name` is the path of its scopes, else its line of code (``model.py:12``); `node` is empty outside all nodes.
     In a pipeline every IPU has a clock of its own, which begins when the first micro-batch reaches it. `code` names
     the code that runs; outlined code has the name of the first step on the same IPU that uses it.
     """
@@ -53,6 +53,11 @@ class StepRow:
     not_always_live: tuple[int, ...] = ()
     fused: bool = False
     code: str = ""
+
+    @property
+    def label(self) -> str:
+        """What people call it: the node, else the scope or the line."""
+        return self.node or self.name
 
 
 @dataclass(frozen=True, slots=True)

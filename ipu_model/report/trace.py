@@ -56,7 +56,7 @@ def _stretches(report: Document, per_cycle: float) -> Iterator[dict[str, Any]]:
         at = step.start
         args = {"primitive": step.primitive, "shape": step.shape, "trips": step.trips}
         whole = step.cycles.total * step.trips
-        yield _event(step.node or step.name, step.phase, step.ipu, 0, at, whole, per_cycle, args)
+        yield _event(step.label, step.phase, step.ipu, 0, at, whole, per_cycle, args)
         for leaf in leaves(step):
             whole = leaf.cycles * leaf.runs
             args = {

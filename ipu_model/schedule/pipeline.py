@@ -88,7 +88,7 @@ def loads_of(priced: Priced, micro_batches: int) -> Loads:
             outside[ipu] = outside[ipu] + whole
             continue
         share = whole * (1 / micro_batches)
-        if step.scope.phase == "forward" and step.scope.unit in again:
+        if step.scope.phase == "forward" and step.unit in again:
             share = share * 0.5  # its trips count both passes
             inside[2 * last - stage, ipu] = inside[2 * last - stage, ipu] + share
         inside[stage, ipu] = inside[stage, ipu] + share
@@ -105,7 +105,7 @@ def last_stage(priced: Priced) -> int:
 def stage_of(priced: Priced, at: int, last: int) -> int:
     """Pipeline stage of a step: the node's own, mirrored behind the last one in the backward pass."""
     step = priced.program.steps[at]
-    placed = priced.placement.nodes.get(step.scope.unit)
+    placed = priced.placement.nodes.get(step.unit)
     stage = placed.stage if placed and placed.stage is not None else min(priced.ipus[at], last)
     return 2 * last - stage if step.scope.phase == "backward" else stage
 

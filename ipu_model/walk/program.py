@@ -120,6 +120,21 @@ class Step:
     frame: int
     line: str = ""
 
+    @property
+    def unit(self) -> str:
+        """The name that a placement uses: the node, else the scopes around it, else its line."""
+        return self.scope.unit or self.line
+
+    @property
+    def label(self) -> str:
+        """What people call it: the unit, else what it does."""
+        return self.unit or self.op.primitive
+
+    @property
+    def path(self) -> str:
+        """All scopes around it, else its line, else what it does."""
+        return self.scope.name or self.line or self.op.primitive
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:

@@ -39,7 +39,7 @@ class Scope:
 
     @property
     def unit(self) -> str:
-        """The name that a placement uses: the node's, or outside any node that of the enclosing scopes."""
+        """The node, or outside any node the enclosing scopes."""
         return self.node or self.name
 
 

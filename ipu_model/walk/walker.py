@@ -146,7 +146,7 @@ class Walker:
         where = self.where(stack, inputs)
         self._backward.update(outputs if where.phase == scope.BACKWARD else ())
         ins = tuple(shapes) or tuple(self.values[i].tensor for i in inputs if i != NO_VALUE)
-        op = self.operation(primitive, ins, tuple(self.values[i].tensor for i in outputs), params or {}, where)
+        op = self.operation(primitive, ins, tuple(self.values[i].tensor for i in outputs), params or {}, where, line)
         self.steps.append(Step(op, where, tuple(inputs), tuple(outputs), self.frame, line))
 
     def where(self, stack: str, inputs: Sequence[int]) -> scope.Scope:
@@ -163,9 +163,10 @@ class Walker:
         outs: tuple[Tensor, ...],
         params: dict[str, Any],
         where: scope.Scope,
+        line: str,
     ) -> Op:
-        """The operation of a step, shared by all steps with equal operands, parameters and place."""
-        attributes = self.placement.of(where.unit)
+        """The operation of a step, shared by all steps with equal operands, parameters and attributes."""
+        attributes = self.placement.of(where.unit or line)
         key = (primitive, ins, outs, where.phase, attributes, self._params_key(params))
         op = self._ops.get(key)
         if op is None:

@@ -23,7 +23,7 @@ def test_summary_is_the_default(stored, capsys):
 
 def test_steps(stored, capsys):
     assert main([stored, "--steps"]) == 0
-    assert "OnTileExecute: program/Op/Sin" in capsys.readouterr().out
+    assert "OnTileExecute: sin/Op/Sin" in capsys.readouterr().out
 
 
 def test_page_and_trace(stored, tmp_path, capsys):

@@ -114,11 +114,10 @@ def heat_scale(report: Document) -> Markup:
 
 
 def _axis(top: float, width: float, height: float, left: float) -> str:
-    """Horizontal lines with sizes."""
+    """Horizontal lines at round sizes."""
     lines = []
-    for k in range(5):
-        y = 8 + height * k / 4
-        value = top * (1 - k / 4)
+    for value in formats.round_sizes(top):
+        y = 8 + height * (1 - value / top)
         lines.append(f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
         lines.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end" class="dim">{formats.size(value)}</text>')
     return "".join(lines)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -11,6 +13,14 @@ def size(value: float) -> str:
     while value >= 1024 and unit < len(UNITS) - 1:
         value, unit = value / 1024, unit + 1
     return f"{sign}{value:.0f} {UNITS[unit]}" if unit == 0 else f"{sign}{_digits(value)} {UNITS[unit]}"
+
+
+def round_sizes(top: float) -> list[float]:
+    """At most six round sizes from zero to `top`: multiples of quarters, halves, 1, 2, 5, 10, ... of a unit."""
+    unit = 1024 ** max(0, min(int(math.log2(max(top, 1)) // 10), len(UNITS) - 1))
+    steps = (max(1, unit // 2**n) for n in (2, 1))
+    step = next(s for s in (*steps, *(n * 10**k * unit for k in range(9) for n in (1, 2, 5))) if top <= 5 * s)
+    return [k * step for k in range(int(top / step) + 1)]
 
 
 def _digits(value: float) -> str:

@@ -21,10 +21,14 @@ def tree(report: Document) -> dict[str, Any]:
     -------
     dict
         ``scopes``: name and index of the parent. ``rows``: index of the scope, own name, phase, operator, cycles of
-        each kind in the order of ``kinds``, FLOP, bytes written, temporary bytes per tile.
+        each kind in the order of ``kinds``, FLOP, bytes written, temporary bytes per tile. What a scope does outside
+        the scopes in it has no own name.
     """
-    scopes, homes = _scopes([_path(o.node) for o in report.operations])
-    rows = [_row(o, home) for o, home in zip(report.operations, homes, strict=True)]
+    paths = [_path(o.node) for o in report.operations]
+    inside = {path[:k] for path in paths for k in range(1, len(path))}
+    paths = [(*path, "") if path in inside else path for path in paths]
+    scopes, homes = _scopes(paths)
+    rows = [_row(o, home, path[-1]) for o, home, path in zip(report.operations, homes, paths, strict=True)]
     return {"kinds": CYCLE_FIELDS, "scopes": scopes, "rows": rows}
 
 
@@ -39,8 +43,7 @@ def _path(name: str) -> tuple[str, ...]:
     return ("/" + parts[0], *parts[1:]) if name.startswith("/") and parts else tuple(parts) or (name,)
 
 
-def _row(o: OperationRow, home: int) -> list[Any]:
-    name = _path(o.node)[-1]
+def _row(o: OperationRow, home: int, name: str) -> list[Any]:
     operator = o.operator or ", ".join(o.primitives[:3]) + (", …" if len(o.primitives) > 3 else "")
     kinds = [round(getattr(o.cycles, kind), 2) for kind in CYCLE_FIELDS]
     return [home, name, o.phase, operator, *kinds, round(o.cycles.flops), o.output_bytes, o.peak_temporary]

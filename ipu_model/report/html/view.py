@@ -150,7 +150,7 @@ def _liveness(r: Document) -> dict[str, Any]:
     points = [(k, total[top]) for k, top in zip(range(0, len(total), width), tops, strict=True)]
     return {
         "points": points,
-        "names": [r.steps[top].node or r.steps[top].name for top in tops],
+        "names": [r.steps[top].label for top in tops],
         "steps": len(total),
         "always": sum(r.memory.always_by_tile),
         "peak": r.memory.peak_step,
@@ -200,7 +200,7 @@ def _bars(r: Document) -> dict[str, Any]:
         length = s.cycles.total * s.trips
         if not length:
             continue
-        new = Bar(s.node or s.name, s.phase, s.ipu, s.start, length, [getattr(s.cycles, k) * s.trips for k in KINDS])
+        new = Bar(s.label, s.phase, s.ipu, s.start, length, [getattr(s.cycles, k) * s.trips for k in KINDS])
         last = bars[-1] if bars else None
         if last and (last.name, last.phase, last.ipu) == (new.name, new.phase, new.ipu):
             last.takes(new)

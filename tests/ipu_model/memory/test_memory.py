@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -378,6 +380,28 @@ def test_scopes_of_a_plain_function_are_placed_and_advised_on_as_nodes_are():
     wider = ipu_model.profile_jaxpr(jaxpr, placement=ipu_model.Placement(nodes, ipus=2))
     assert wider.fits
     assert {s.ipu for s in wider.steps} == {0, 1}
+
+
+def test_advice_needs_no_names_and_following_it_makes_the_program_fit():
+    def profiled(batch: int) -> ipu_model.Report:
+        def loss(params, x):
+            for w in params["layers"]:
+                x = jax.nn.gelu(x @ w)
+            return (x * x).sum()
+
+        params = {"layers": [jax.ShapeDtypeStruct((4096, 4096), jnp.float16)] * 8}
+        return ipu_model.profile(jax.grad(loss), params, jax.ShapeDtypeStruct((batch, 4096), jnp.float16))
+
+    report = profiled(8192)
+    assert re.match(r"test_memory\.py:\d+", report.overflow.at)
+    smaller = next(lever for lever in report.overflow.levers if lever.change.startswith("micro-batch 8192 -> "))
+    assert smaller.enough
+    assert any(re.match(r"recomputation of test_memory\.py:\d+", lever.change) for lever in report.overflow.levers)
+    followed = profiled(int(smaller.change.split()[-1]))
+    assert followed.fits
+    assert followed.memory.max_tile == pytest.approx(report.memory.max_tile - smaller.gain, rel=0.02)
+    names = {v.name for v in report.memory.variables if v.kind == "inputs"}
+    assert {"params['layers'][0]", "params['layers'][7]", "x"} <= names
 
 
 @pytest.mark.parametrize(("size", "dtype", "partials"), [

@@ -213,12 +213,24 @@ def test_scoring_command(tmp_path: Path, capsys):
     figures.append({**row("gemm", EXAMPLES["gemm"]), "value": "OOM"})
     file = tmp_path / "figures.json"
     file.write_text(json.dumps({"figures": figures}))
-    assert main([str(file), "--markdown", "--rows"]) == 0
+    assert main([str(file), "--rows"]) == 0
     text = capsys.readouterr().out
-    assert "| estimate | gemm |  | cycles | all | 4 | 9.1% | 9.1% | -9.1% |" in text
+    line = next(line for line in text.splitlines() if " gemm " in line)
+    assert [cell.strip() for cell in line.split("│")[3:-1]] == ["", "cycles", "all", "4", "9.1%", "9.1%", "-9.1%"]
     assert "half A" in text
     assert "half B" in text
     assert "its value is not a number: 'OOM'" in text
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n## Table\nold\n")
+    assert main([str(file), "--page", str(page)]) == 0
+    written = page.read_text()
+    assert written.startswith("# Page\n\n## Table\n")
+    assert "old" not in written
+    cells = next(line for line in written.splitlines() if line.startswith("| estimate | gemm | fc |")).split(" | ")
+    assert cells[4:] == ["2", cells[5], "9.1 / 9.1", "-", cells[8]]
+    page.write_text("# Page\n")
+    with pytest.raises(SystemExit):
+        main([str(file), "--page", str(page)])
 
 
 def test_halves_share_no_workload():

@@ -124,6 +124,32 @@ def test_scopes_nest_to_any_depth_and_chains_of_one_are_joined():
     assert any(row[1] == "key[a/b]" for row in found["rows"])
 
 
+def test_what_a_scope_does_itself_is_part_of_its_sum():
+    def fn(x):
+        with jax.named_scope("block"):
+            with jax.named_scope("inner"):
+                x = x @ x
+            return jnp.tanh(x)
+
+    found = tree(ipu_model.profile(fn, jnp.ones((8, 8))))
+    assert found["scopes"] == [("", -1), ("block", 0)]
+    assert [row[:2] for row in found["rows"]] == [[1, "inner"], [1, ""]]
+
+
+@pytest.mark.parametrize(
+    ("top", "texts"),
+    [
+        (649 * 1024, ["0 B", "200 KiB", "400 KiB", "600 KiB"]),
+        (201 * 2**20, ["0 B", "50 MiB", "100 MiB", "150 MiB", "200 MiB"]),
+        (1.2 * 2**30, ["0 B", "256 MiB", "512 MiB", "768 MiB", "1 GiB"]),
+        (3, ["0 B", "1 B", "2 B", "3 B"]),
+        (1, ["0 B", "1 B"]),
+    ],
+)
+def test_axes_have_round_sizes(top, texts):
+    assert [formats.size(value) for value in formats.round_sizes(top)] == texts
+
+
 @pytest.mark.parametrize(
     ("name", "path"),
     [

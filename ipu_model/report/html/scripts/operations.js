@@ -14,7 +14,7 @@
   for (const s of scopes) s.path = path(s);
   for (const r of rows) {
     r.cycles = r.kinds.reduce((a, b) => a + b, 0);
-    r.path = r.scope ? `${scopes[r.scope].path}/${r.name}` : r.name;
+    r.path = [scopes[r.scope].path, r.name].filter(Boolean).join("/");
     r.words = `${r.path} ${r.operator} ${r.phase}`.toLowerCase();
     scopes[r.scope].rows.push(r);
   }
@@ -62,7 +62,7 @@
       number(percent(x.flops, x.cycles * data.peakPerCycle)), number(size(x.bytes)), number(size(x.temporary))];
   };
   const name = (x, depth) => {
-    const text = shortened(grouped.checked ? x.name : x.path, 56);
+    const text = shortened(grouped.checked ? x.name || "(itself)" : x.path, 56);
     const cell = make("td", { title: x.path });
     cell.style.paddingLeft = `${8 + 18 * depth}px`;
     if (!x.shown) { cell.append(make("span", { className: "leaf" }), text); return cell; }
