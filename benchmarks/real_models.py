@@ -1,11 +1,11 @@
 """Published ONNX models through `popart_jax.to_jax`, next to onnxruntime.
 
 Each model is run on the same random inputs by both; the table shows its nodes, the largest difference, whether it lies
-within rtol 1e-3 / atol 1e-4, and the time of one jitted call against one call of onnxruntime (same threads, minimum of
-several). The releases that carry the models are downloaded into a cache folder, checked against their SHA-256 and never
-kept in the repository; the torch networks are exported on the spot.
+within rtol 1e-3 / atol 1e-4, and the time of one jitted call against one call of onnxruntime (same threads, in turn,
+medians). The releases that carry the models are downloaded into a cache folder, checked against their SHA-256 and
+never kept in the repository; the torch networks are exported on the spot.
 
-    python -m benchmarks.real_models [--only NAME ...] [--cache FOLDER]
+    python -m benchmarks.real_models [--only NAME ...] [--cache FOLDER] [--priority 20]
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import shutil
+import statistics
 import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,9 @@ from rich.console import Console
 from rich.table import Table
 
 from popart_jax import to_jax
+
+from .board import quiet
+from .timing import interleave, ratio
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -138,7 +141,7 @@ MORE = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Result of one model; times in milliseconds."""
+    """Result of one model; times in milliseconds, and the ratio of both in the same moment."""
 
     name: str
     nodes: int
@@ -147,6 +150,7 @@ class Row:
     agrees: bool
     ours: float
     theirs: float
+    ratio: float
 
 
 def download(package: Package, cache: Path) -> Path:
@@ -239,18 +243,8 @@ def random_inputs(
     return fed
 
 
-def fastest(call: Callable[[], Any], repeats: int) -> float:
-    """Least time of several calls, in milliseconds."""
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begin)
-    return 1e3 * min(times)
-
-
-def compare(model: Published, path: Path, repeats: int = 10) -> Row:
-    """Run one file both ways."""
+def compare(model: Published, path: Path, priority: int = 0, budget: float = 0.8) -> Row:
+    """Run one file both ways, in turn, for `budget` seconds."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -264,9 +258,11 @@ def compare(model: Published, path: Path, repeats: int = 10) -> Row:
     error = max(float(np.abs(found[k].astype(np.float64) - v).max()) for k, v in expected.items())
     proto = onnx.load(path, load_external_data=False)
     opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
-    ours = fastest(lambda: jax.block_until_ready(jitted(params, fed)), repeats)
-    theirs = fastest(lambda: session.run(None, fed), repeats)
-    return Row(model.name, len(proto.graph.node), opset, error, all(close), ours, theirs)
+    engines = {"ours": lambda: jax.block_until_ready(jitted(params, fed)), "theirs": lambda: session.run(None, fed)}
+    with quiet(priority):
+        ours, theirs = interleave(engines, budget=budget).values()
+    times = 1e3 * ours.median, 1e3 * theirs.median, ratio(ours, theirs)
+    return Row(model.name, len(proto.graph.node), opset, error, all(close), *times)
 
 
 def exported(cache: Path) -> Iterator[tuple[str, Path, Shapes]]:
@@ -282,7 +278,7 @@ def exported(cache: Path) -> Iterator[tuple[str, Path, Shapes]]:
         yield name, path, {}
 
 
-def rows(cache: Path, only: set[str]) -> Iterator[Row]:
+def rows(cache: Path, only: set[str], priority: int) -> Iterator[Row]:
     """Results in the order of the table; `only` holds parts of names, empty means all."""
 
     def wanted(name: str) -> bool:
@@ -290,10 +286,10 @@ def rows(cache: Path, only: set[str]) -> Iterator[Row]:
 
     for model in (*PUBLISHED, *MORE):
         if wanted(model.name):
-            yield compare(model, find(model, cache))
+            yield compare(model, find(model, cache), priority)
     for name, path, _ in exported(cache):
         if wanted(name):
-            yield compare(Published(name, "", ""), path)
+            yield compare(Published(name, "", ""), path, priority)
 
 
 def main() -> int:
@@ -301,17 +297,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "popart_jax_models")
+    parser.add_argument("--priority", type=int, default=0, help="real-time priority while timing (Linux, root)")
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
     table = Table("model", "nodes", "opset", "largest error", "agrees", "jit ms", "onnxruntime ms", "ratio")
-    failures = 0
-    for row in rows(given.cache, set(given.only)):
+    failures, ratios = 0, []
+    for row in rows(given.cache, set(given.only), given.priority):
         failures += not row.agrees
-        times = (f"{row.ours:.2f}", f"{row.theirs:.2f}", f"{row.ours / row.theirs:.2f}")
+        ratios.append(row.ratio)
+        times = (f"{row.ours:.2f}", f"{row.theirs:.2f}", f"{row.ratio:.2f}")
         table.add_row(
             row.name, str(row.nodes), str(row.opset), f"{row.error:.1e}", "yes" if row.agrees else "NO", *times
         )
     Console().print(table)
+    print(f"ratio: median {statistics.median(ratios):.2f}, largest {max(ratios):.2f}")
     return failures
 
 

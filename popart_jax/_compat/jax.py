@@ -81,11 +81,30 @@ def compile_with(lowered: Any, options: Mapping[str, str]) -> Any:
     return lowered.compile()
 
 
-def library_call(target: str, result: jax.ShapeDtypeStruct, config: str, *operands: Any) -> jax.Array:
-    """A custom call that XLA knows by name, with the backend configuration that XLA gives such calls."""
+def writes_programs() -> bool:
+    """Whether JAX writes the programs that it compiles now to a folder, for other processes."""
+    return bool(setting("jax_compilation_cache_dir") and setting("jax_enable_compilation_cache", True))
+
+
+def compiles_for_this_process(context: Any) -> bool:
+    """Whether a program being lowered (`context` of a lowering rule) is for one device of this process alone."""
+    module = context.module_context
+    axes = module.axis_context
+    devices = axes.num_devices if hasattr(axes, "num_devices") else getattr(getattr(axes, "mesh", None), "size", 2)
+    return devices == 1 and not module.lowering_parameters.for_export and not writes_programs()
+
+
+def library_call(
+    target: str, result: jax.ShapeDtypeStruct, config: str, *operands: Any, orders: Sequence[Any] | None = None
+) -> jax.Array:
+    """A custom call that XLA knows by name, with the backend configuration that XLA gives such calls.
+
+    `orders` has for each operand the dimensions from the slowest to the fastest in memory, or None for the usual order.
+    """
     call = jax.ffi.ffi_call(
-        target, result, vmap_method="sequential", custom_call_api_version=1, legacy_backend_config=config
-    )
+        target, result, vmap_method="sequential", custom_call_api_version=1, legacy_backend_config=config,
+        input_layouts=orders,
+    )  # fmt: skip
     return call(*operands)
 
 

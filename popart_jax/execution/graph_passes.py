@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from ..lowering.passes import compiler_options, rewrite_for_kernels
+from ..lowering.passes import compiler_options, rewrite_for_kernels, untranspose_weights
 from ..timings import phase
 from .micro import GRADIENT
 from .program import Program, Training
@@ -30,6 +30,8 @@ def lay_out(program: Program, platform: str, training: Training | None) -> LaidO
     """
     graph = program.graph.clone(allow_outer_scope_values=True)
     rewrite_for_kernels(graph, _protected(program))
+    for one in (graph, *graph.subgraphs()) if training is not None else ():
+        untranspose_weights(one)
     options = compiler_options(program.graph, training=program.training is not None, platform=platform)
     variables = dict(program.variables)
     for name, order in _orders(graph, program, training).items():

@@ -137,8 +137,7 @@ class OnnxFunction:
         @wraps(jitted)
         def call(params: Any, inputs: Any, key: Any, state: Any, trains: bool) -> Any:
             if beside_jax.folder() is None:
-                with beside_jax.calls_libraries():
-                    return self._in_order(jitted(params, inputs, key, state, trains))
+                return self._in_order(jitted(params, inputs, key, state, trains))
             return self._in_order(self._kept(trains)(params, inputs, key, state))
 
         return call

@@ -26,6 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PLATFORM: ContextVar[str] = ContextVar("platform", default="")
+_STAYS: ContextVar[bool] = ContextVar("may call libraries", default=True)
 _CALLED: ContextVar[list[str] | None] = ContextVar("libraries called", default=None)
 _PLACES: dict[str, str] = {}
 _FORMS: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -48,17 +49,27 @@ def tracing_for(name: str) -> Generator[None]:
 
 @contextmanager
 def staying(stays: bool = True) -> Generator[None]:
-    """Scope for tracing programs that are never written to a file, so that they may call libraries (or not)."""
-    token = _CALLED.set([] if stays else None)
+    """Scope for tracing programs that are never written to a file, or that are (False).
+
+    The former may call libraries. So may programs outside such a scope, where it is settled when they are lowered.
+    Programs traced in such a scope are ours: weights are brought into the order of their readers beforehand.
+    """
+    tokens = _STAYS.set(stays), _CALLED.set([])
     try:
         yield
     finally:
-        _CALLED.reset(token)
+        _STAYS.reset(tokens[0])
+        _CALLED.reset(tokens[1])
 
 
 def may_call_libraries() -> bool:
     """Whether the traced program may call libraries, which no file can store."""
-    return _CALLED.get() is not None
+    return _STAYS.get()
+
+
+def weights_come_as_stored() -> bool:
+    """Whether the traced program turns its weights at each run, because somebody else calls it."""
+    return _CALLED.get() is None
 
 
 def library_called() -> bool:

@@ -6,11 +6,13 @@ import re
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from ..errors import OpError, popart_exception
 from ..model.dtypes import element_type
 from .arrays import Array, device_dtype, dtype_name, is_float, listed
 from .elementwise import check_frames, legacy_align
+from .kernels import platform, weights_come_as_stored
 from .operator import EXPENSIVE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import OutputType, direct, lowers
 
@@ -70,6 +72,18 @@ def matmul(x: Array, y: Array, dtype: np.dtype | None = None) -> Array:
 operator("Gemm", ROUNDS, ranks="A 2 B 2 C 0-2")
 
 
+def _matrix_product(a: Array, b: Array, turned: int) -> Array:
+    """a b, or a b' where b is `turned`.
+
+    XLA:CPU turns b first where a has one row: 111 ms in place of 4.6 for 9,216 by 4,096 numbers, and 5.5 if b was
+    turned beforehand; 0.09 in place of 0.16, and 0.17, for 512 by 1,000.
+    """
+    fits = a.shape[-1:] == b.shape[-1:] and a.dtype == b.dtype and platform() == "cpu"
+    if turned and fits and (a.shape[0] == 1 or weights_come_as_stored()):
+        return lax.dot_general(a, b, (((1,), (1,)), ((), ())))
+    return matmul(a, b.T if turned else b)
+
+
 @lowers("Gemm", 7)
 def gemm(
     a: Array, b: Array, c: Array | None = None, /, *,
@@ -78,7 +92,7 @@ def gemm(
     """alpha * A' B' + beta * C; factors of 1 are skipped."""
     if a.ndim != 2 or b.ndim != 2:
         raise popart_exception(f"Gemm: A and B of ranks {a.ndim} and {b.ndim}; expected matrices")
-    product = matmul(a.T if transA else a, b.T if transB else b)
+    product = _matrix_product(a.T if transA else a, b, transB)
     kind = product.dtype
     if not is_float(product) and not (float(alpha).is_integer() and float(beta).is_integer()):
         product = product.astype(jnp.result_type(float))  # integers times a fraction are truncated at the end
@@ -93,7 +107,7 @@ def gemm_1(
     a: Array, b: Array, c: Array, /, *,
     alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0, transA: int = 0, transB: int = 0,
 ) -> Array:  # fmt: skip
-    product = matmul(a.T if transA else a, b.T if transB else b)
+    product = _matrix_product(a.T if transA else a, b, transB)
     aligned = legacy_align(product, c, broadcast, None)
     return product * np.asarray(alpha, product.dtype) + aligned * np.asarray(beta, product.dtype)
 

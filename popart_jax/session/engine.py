@@ -24,7 +24,7 @@ from ..execution.stored.container import Sealed
 from ..execution.uninterrupted import Uninterrupted
 from ..lowering.interpreter import names
 from ..lowering.passes import autotune
-from ..ops.kernels import library_called
+from ..ops.kernels import library_called, staying
 from ..timings import phase
 from .devices.staging import staged, wants_devices
 from .feeding.arrays import AnchorFact, StreamFact
@@ -285,7 +285,8 @@ class Engine:
     def stable_hlo(self) -> str:
         """The main program's StableHLO text; a program that was loaded compiled is traced again for it."""
         loaded = self.programs[MAIN]
-        return loaded.executable.text or self._traced(loaded.laid_out).traced.lower().as_text()
+        with staying(False):
+            return loaded.executable.text or self._traced(loaded.laid_out).traced.lower().as_text()
 
     def wait(self) -> None:
         """Return when the last step is done, so that its input arrays may be changed."""

@@ -12,6 +12,7 @@ from ..errors import popart_exception, popart_runtime_error
 from ..execution.stored import container
 from ..execution.stored import executables as stored
 from ..execution.stored.cache_folder import SUFFIX, keep, mark_used
+from ..ops.kernels import staying
 from .devices.devices import DeviceInfo
 from .engine import Engine
 from .preparing import Prepared
@@ -67,7 +68,8 @@ class StoredPrograms:
         """
         assert self.path is not None
         file = container.Sealed(self.path, str(self._prepared.key))
-        engine.compile(handles, file if container.has_code(self.path) else None)
+        with staying(False):
+            engine.compile(handles, file if container.has_code(self.path) else None)
         mark_used(self.path)
 
     def store(self, engine: Engine, variables: dict[str, np.ndarray]) -> None:
@@ -95,7 +97,7 @@ class StoredPrograms:
             raise popart_runtime_error("No compiled executable to save. Did you forget to call prepareDevice()?")
         target = _target(path, "executable")
         if not engine.portable:
-            with compilation_cache(None):
+            with compilation_cache(None), staying(False):
                 engine.compile(tuple(engine.programs))
         stored.write(target, self._prepared.key, engine.executables, variables)
 

@@ -55,6 +55,13 @@ MODELS = {
           else_branch = e () => (float[3,1,2] q) { sh = Shape(x) q = Expand(w, sh) }> }""",
         {"w": (1, 1, 2)},
     ),
+    "Conv": (
+        """(float[3,1,2] x) => (float[2,32,1,1] y) { to = Constant<value_ints = [1, 1, 3, 2]>() small = Reshape(x, to)
+          times = Constant<value_ints = [2, 32, 16, 24]>() large = Tile(small, times)
+          c = Conv<pads = [1, 1, 1, 1]>(large, w) mean = ReduceMean<axes = [2, 3]>(c)
+          small_enough = Constant<value_float = 0.05>() y = Mul(mean, small_enough) }""",
+        {"w": (32, 32, 3, 3)},
+    ),
     "LayerNormalization": (
         "(float[3,1,2] x) => (float[3,1,2] y) { y = LayerNormalization(x, w, r) }",
         {"w": (2,), "r": (2,)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import onnx
@@ -11,9 +12,9 @@ from jax import lax
 from onnx import numpy_helper
 
 import popart_jax
-from popart_jax._compat.jax import setting
+from popart_jax._compat.jax import compilation_cache
 from popart_jax.lowering.kernels import onednn
-from popart_jax.lowering.kernels.correlation import correlation, suits_library
+from popart_jax.lowering.kernels.correlation import CORRELATION, correlation, suits_library
 from popart_jax.ops.kernels import library_called, staying, tracing_for
 from popart_jax.ops.windows import window
 
@@ -84,7 +85,8 @@ def test_infinities_and_nan_stay_where_they_are(case):
     rng = np.random.default_rng(1)
     x, w = (rng.normal(size=s).astype(np.float32) for s in (data, weights))
     x[0, 3, 4, 1], x[0, 20, 20, -1], x[1, 9, 9, 0] = np.nan, np.inf, -np.inf
-    wanted = np.asarray(jax.jit(lambda x, w: correlation(x, w, None, group, win))(x, w))
+    with staying(False):
+        wanted = np.asarray(jax.jit(lambda x, w: correlation(x, w, None, group, win))(x, w))
     with staying():
         found = np.asarray(jax.jit(lambda x, w: correlation(x, w, None, group, win))(x, w))
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
@@ -119,7 +121,7 @@ def test_what_the_library_is_not_called_for():
         x, w = jax.ShapeDtypeStruct(data, kind), jax.ShapeDtypeStruct((3, 3, 64, 64), kind)
         win = window(data[1:-1], (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), "NOTSET")
         with tracing_for(platform), staying(stays):
-            return "onednn" in str(jax.make_jaxpr(lambda x, w: correlation(x, w, None, 1, win))(x, w))
+            return CORRELATION.name in str(jax.make_jaxpr(lambda x, w: correlation(x, w, None, 1, win))(x, w))
 
     needs_library()
     large, small = (8, 28, 28, 64), (1, 2, 2, 64)
@@ -146,24 +148,78 @@ d = Sigmoid(c) e = Mul(c, d) f = Neg(e) y = Exp(f)
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_calls_of_a_function_use_the_library_unless_their_program_may_be_written(cached, tmp_path, monkeypatch):
+def test_calls_of_a_function_use_the_library_unless_their_program_may_be_written(cached, tmp_path):
     needs_library()
-    model, rng, calls = onnx.parser.parse_model(CHAIN), np.random.default_rng(0), []
+    model, rng = onnx.parser.parse_model(CHAIN), np.random.default_rng(0)
     for name, shape in (("w", (32, 3, 3, 3)), ("v", (32, 32, 3, 3))):
         model.graph.initializer.append(numpy_helper.from_array(rng.normal(size=shape, scale=0.1).astype("f"), name))
     fn, params = popart_jax.to_jax(model)
-    x, call = rng.normal(size=(1, 3, 64, 64)).astype(np.float32), onednn.correlation_of_floats
-    monkeypatch.setattr(onednn, "correlation_of_floats", lambda *args: calls.append(args) or call(*args))
-    before = setting("jax_compilation_cache_dir")
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path) if cached else None)
-    try:
-        found = fn(params, {"x": x})["y"]
-    finally:
-        jax.config.update("jax_compilation_cache_dir", before)
-    assert bool(calls) == (not cached)
-    calls.clear()
-    wanted = jax.jit(fn)(params, {"x": x})["y"]  # by XLA alone: whoever compiles this may export or store it
-    slope = jax.grad(lambda p: fn(p, {"x": x})["y"].sum())(params)
-    assert not calls
-    assert np.isfinite(slope["w"]).all()
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    x = {"x": rng.normal(size=(1, 3, 64, 64)).astype(np.float32)}
+    with staying(False):
+        wanted = jax.jit(lambda *args: fn(*args))(params, x)["y"]
+        slopes = jax.grad(lambda p: fn(p, x)["y"].sum())(params)
+    with compilation_cache(str(tmp_path) if cached else None):
+        called = LIBRARY in jax.jit(fn).lower(params, x).as_text()
+        found = jax.jit(fn)(params, x)["y"], fn(params, x)["y"]
+        found_slopes = jax.grad(lambda p: fn(p, x)["y"].sum())(params)
+    assert called == (not cached)
+    assert bool(list(tmp_path.iterdir())) == cached
+    for y in found:
+        np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4)
+    for name, slope in slopes.items():
+        np.testing.assert_allclose(found_slopes[name], slope, rtol=1e-3, atol=1e-4 * np.abs(slope).max())
+
+
+LIBRARY = "__onednn"
+
+
+def layer(x, w, b):
+    return correlation(x, w, b, 1, window(x.shape[1:-1], (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), "NOTSET"))
+
+
+def drawn(*sizes: tuple[int, ...]) -> list[np.ndarray]:
+    return [np.random.default_rng(i).normal(size=size).astype(np.float32) for i, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize("batched", [(0, None, None), (1, None, None), (None, 0, None), (0, 0, 1), (0, None, 0)])
+def test_vmap(batched):
+    needs_library()
+    sizes = [list(size) for size in ((2, 28, 28, 32), (3, 3, 32, 24), (24,))]
+    for size, at in zip(sizes, batched, strict=True):
+        if at is not None:
+            size.insert(at, 3)
+    operands = drawn(*map(tuple, sizes))
+    mapped = jax.jit(jax.vmap(layer, batched))
+    text, found = mapped.lower(*operands).as_text(), mapped(*operands)
+    data_alone = batched[1:] == (None, None)
+    assert ("while" in text, text.count(LIBRARY)) == (False, int(data_alone)), text
+    for i in range(3):
+        one = [x if at is None else np.take(x, i, at) for x, at in zip(operands, batched, strict=True)]
+        with staying(False):
+            np.testing.assert_allclose(found[i], layer(*one), rtol=1e-4, atol=1e-4)
+
+
+def test_exported_programs_and_those_of_several_devices_have_no_calls():
+    needs_library()
+    operands = drawn((2, 28, 28, 32), (3, 3, 32, 24), (24,))
+    exported = jax.export.export(jax.jit(layer), platforms=["cpu", "cuda"])(*operands)
+    read = jax.export.deserialize(exported.serialize())
+    assert LIBRARY not in read.mlir_module()
+    np.testing.assert_allclose(read.call(*operands), jax.jit(layer)(*operands), rtol=1e-4, atol=1e-4)
+
+    def text(devices: int) -> str:
+        mesh = jax.sharding.AbstractMesh((devices,), ("data",))
+        halves = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+        x, *rest = (jax.ShapeDtypeStruct(o.shape, o.dtype) for o in operands)
+        traced = jax.jit(layer).trace(x.update(sharding=halves), *rest)
+        return traced.lower(lowering_platforms=("cpu",)).as_text()
+
+    assert LIBRARY not in text(2)
+    assert LIBRARY in text(1)
+
+
+def test_sizes_may_be_symbols():
+    x, w, b = drawn((2, 28, 28, 32), (3, 3, 32, 24), (24,))
+    (n,) = jax.export.symbolic_shape("n")
+    exported = jax.export.export(jax.jit(layer))(jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype), w, b)
+    np.testing.assert_allclose(exported.call(x, w, b), jax.jit(layer)(x, w, b), rtol=1e-4, atol=1e-4)

@@ -10,7 +10,6 @@ import inspect
 import marshal
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ import jax
 import numpy as np
 import onnx_ir as ir
 
-from ..._compat.jax import compilation_cache, setting
+from ..._compat.jax import compilation_cache, setting, writes_programs
 from ...lowering.resolve import find
 from ...model.checks.structure import every_node
 from ...ops.kernels import staying
@@ -38,11 +37,6 @@ def folder() -> Path | None:
     if jax.process_count() > 1:
         return None
     return Path(found)
-
-
-def calls_libraries(wanted: bool = True) -> AbstractContextManager[None]:
-    """Scope for tracing programs that stay in this process, as far as is known; JAX's own cache would write them."""
-    return staying(wanted and not setting("jax_compilation_cache_dir"))
 
 
 def file_of(key: str | None) -> Path | None:
@@ -70,10 +64,10 @@ def compile_and_keep(
         Whether the program is not serialised elsewhere either, as far as is known; it may then call libraries.
     """
     if path is None:
-        with calls_libraries(stays):
+        with staying(stays and not writes_programs()):
             return compile_()
     started = time.monotonic()
-    with compilation_cache(None):
+    with compilation_cache(None), staying(False):
         made = compile_()
     if time.monotonic() - started >= setting("jax_persistent_cache_min_compile_time_secs"):
         keep(path, lambda file: write(file, made))

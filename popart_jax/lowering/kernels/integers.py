@@ -12,6 +12,7 @@ split into groups of input channels whose sums stay below, and these are added a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ..._compat.jax import is_symbolic_dim
 from ...ops.convolution import check_groups, check_kernel
-from ...ops.kernels import platform
+from ...ops.kernels import note_call, platform
 from ...ops.quantize import LARGEST, centred, integer_convolution, integer_product, requantised
 from ...ops.registry import lowers
 from ...ops.windows import Window, taps, window
@@ -28,6 +30,7 @@ from . import DOMAIN, onednn
 from .convolution import convolution, in_pieces, merged
 from .correlation import is_depthwise
 from .depthwise_last import depthwise, with_channels
+from .either import either
 
 _EXACT = 1 << 24
 _MANY_PIECES = 64
@@ -40,17 +43,43 @@ def product_of_bytes(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
     """See `ops.quantize.integer_product`."""
     if not (_is_byte(a) and _is_byte(b)) or min(np.ndim(a), np.ndim(b)) < 2:
         return integer_product.plain(a, b, a_zero, b_zero)
-    called = onednn.usable()
+    called = onednn.usable() and _multiplies(a, b)
     (left, p), (right, q) = _as(a.dtype if called else np.int8, a, a_zero), _as(np.int8, b, b_zero)
-    total = onednn.product(left, right) if called else None
-    if total is None:
-        (left, p) = _as(np.int8, a, a_zero)
-        total = jnp.matmul(left, right, preferred_element_type=jnp.int32)
+    total = _by_library(left, right) if called else _own_product(left, right)
     if not _is_nothing(p):
         total = total - p * _sum(right, (-2,))
     if not _is_nothing(q):
         total = total - q * (_sum(left, (-1,)) - left.shape[-1] * p)
     return total
+
+
+def _multiplies(a: Any, b: Any) -> bool:
+    """Whether the library multiplies these: it knows no broadcasting but that of two dimensions."""
+    sizes = (*a.shape, *b.shape)
+    return (b.ndim == 2 or a.shape[:-2] == b.shape[:-2]) and 0 not in sizes and not any(map(is_symbolic_dim, sizes))
+
+
+def _by_library(a: Any, b: Any) -> jax.Array:
+    note_call(PRODUCT.name)
+    rows = a.reshape(-1, a.shape[-1]) if b.ndim == 2 else a
+    return PRODUCT.bind(rows, b).reshape(*a.shape[:-1], b.shape[-1])
+
+
+def _own_product(a: Any, b: Any) -> jax.Array:
+    """INT32 product of bytes with signed bytes, by XLA."""
+    left, shift = _as(np.int8, a, None)
+    total = jnp.matmul(left, b, preferred_element_type=jnp.int32)
+    return total if _is_nothing(shift) else total - shift * _sum(b, (-2,))
+
+
+PRODUCT = either(
+    "product_of_bytes", onednn.product, _own_product, lambda a, b: _int32(a, (*a.shape[:-1], b.shape[-1])),
+    apart=lambda _, b: b.ndim == 2,
+)  # fmt: skip
+
+
+def _int32(like: Any, shape: Sequence[int]) -> Any:
+    return like.update(shape=tuple(shape), dtype=np.dtype(np.int32))
 
 
 @integer_convolution.form_for("cpu")
@@ -88,9 +117,15 @@ def convolution_last(
     check_groups(x.shape[-1], w.shape[-2], w.shape[-1], group)
     check_kernel(kernel_shape, w.shape[:-2])
     win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
+    known = not any(map(is_symbolic_dim, x.shape)) and x.size and w.size
+    if onednn.usable() and _is_byte(x) and _is_byte(w) and known:
+        return _in_bytes(np.uint8, x, w, x_zero, w_zero, group, win)
+    return _own_convolution(x, w, x_zero, w_zero, group=group, win=win)
+
+
+def _own_convolution(x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, *, group: int, win: Window) -> jax.Array:
+    """The convolution by XLA."""
     if platform() == "cpu" and _is_byte(x) and _is_byte(w):
-        if onednn.usable() and x.size and w.size:
-            return _in_bytes(np.uint8, x, w, x_zero, w_zero, group, win)
         if group == 1 and x.ndim < 5:
             return _in_bytes(np.int8, x, w, x_zero, w_zero, group, win)
         most = _EXACT // LARGEST**2 // int(np.prod(w.shape[:-2]))
@@ -98,8 +133,15 @@ def convolution_last(
             return _in_floats(centred(x, x_zero), centred(w, w_zero), group, win, most)
     of_filters = None if w_zero is None else w_zero.reshape(-1, *(1,) * (x.ndim - 1))
     data, kernels = jnp.moveaxis(x, -1, 1), w.transpose(-1, -2, *range(x.ndim - 2))
-    options = {"strides": strides, "dilations": dilations, "pads": pads, "auto_pad": auto_pad}
+    lows, highs = zip(*win.pads, strict=True)
+    options = {"strides": win.strides, "dilations": win.dilations, "pads": (*lows, *highs), "auto_pad": "NOTSET"}
     return jnp.moveaxis(integer_convolution.plain(data, kernels, x_zero, of_filters, group, **options), 1, -1)
+
+
+CORRELATION = either(
+    "correlation_of_bytes", onednn.correlation, _own_convolution,
+    lambda x, w, *, group, win: _int32(x, (x.shape[0], *win.positions, w.shape[-1])),
+)  # fmt: skip
 
 
 def _in_bytes(kind: Any, x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, win: Window) -> jax.Array:
@@ -116,7 +158,8 @@ def _in_bytes(kind: Any, x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, w
     def correlated(kernels: Any) -> jax.Array:
         if kind == np.int8:
             return _correlated(data, kernels, win)
-        return onednn.correlation(data, kernels, group, win, pads)
+        note_call(CORRELATION.name)
+        return CORRELATION.bind(data, kernels, group=group, win=replace(win, pads=tuple(pads)))
 
     total = correlated(kernels)
     if not _is_nothing(p):

@@ -19,13 +19,15 @@ PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
     "shared relu": lambda graph, _: share_relus(graph),
     "channels last": channels_last,
     "quantised": multiply_bytes,
-    "dense": lambda graph, _: untranspose_weights(graph),
 }
 """The rewrites in order; each takes a graph and the names of protected tensors, and returns whether it changed it."""
 
 
 def rewrite_for_kernels(graph: ir.Graph, protected: Collection[str] = ()) -> None:
-    """Apply all rewrites in place, to subgraphs too; `protected` tensors keep their names and values."""
+    """Apply all rewrites in place, to subgraphs too; `protected` tensors keep their names and values.
+
+    `untranspose_weights` is not among them: it is for programs that train and keep weights in another order.
+    """
     for one in (graph, *graph.subgraphs()):
         for rewrite in PASSES.values():
             rewrite(one, protected)

@@ -1,4 +1,4 @@
-"""Transposes of dense weights become nodes of their own, so that they are hoisted and done once.
+"""Transposes of dense weights become nodes of their own, so that a program that trains keeps the weights so.
 
 Source: on XLA:CPU a matmul that reads its weight transposed takes up to twice the time of a plain one.
 """
