@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 
 import jax
 import onnx_ir as ir
@@ -21,9 +22,11 @@ def stored_arrays(graph: ir.Graph, names: Collection[str], wide: bool) -> dict[s
 def _to_device(tensor: ir.TensorProtocol) -> jax.Array:
     """A tensor as a JAX array: memory that is never written to is shared, anything else is copied.
 
-    An external tensor's file is unmapped at once, so a large model is never held twice.
+    An external tensor's file is unmapped at once, so a large model is never held twice; somebody who still looks at the
+    numbers (a caller's array, a constant that JAX keeps) keeps it mapped for longer.
     """
     placed = lasting(tensor.numpy())
     if isinstance(tensor, ir.ExternalTensor):
-        tensor.release()
+        with suppress(BufferError):
+            tensor.release()
     return jax.device_put(placed)

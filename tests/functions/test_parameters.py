@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 
@@ -265,3 +266,22 @@ def test_donated_parameters_leave_the_model_as_it_was(tmp_path: Path, from_file:
     assert (tmp_path / "data").read_bytes() == weight.tobytes()
     _, again = popart.to_jax(source)
     np.testing.assert_array_equal(again["w"], weight)
+
+
+def test_weights_in_a_file_may_be_looked_at_before_and_after(tmp_path: Path) -> None:
+    """An array that somebody holds keeps its file mapped; the tensor can't be released then."""
+    weight = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[4] x) => (float[4] y) { y = MatMul(x, w) }'
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="data", size_threshold=0)
+    read = ir.load(tmp_path / "m.onnx")
+    tensor = read.graph.initializers["w"].const_value
+    assert tensor is not None
+    held = tensor.numpy()[1:]
+    fn, params = popart.to_jax(read)
+    np.testing.assert_array_equal(params["w"], weight)
+    np.testing.assert_array_equal(held, weight[1:])
+    np.testing.assert_array_equal(tensor.numpy(), weight)
+    np.testing.assert_allclose(fn(params, np.ones(4, np.float32))["y"], weight.sum(0), rtol=1e-5)
