@@ -118,3 +118,35 @@ def test_programs_of_popart_see_what_they_saw() -> None:
         popart.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), flow, device)
     _, losses = trained(network(18))  # an opset that PopART never knew
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "n = Constant<value = int64 {3}>() s = SplitToSequence<axis = 1>(h, n) y = SequenceAt(s, zero)",
+        "a, b = Split<axis = 1>(h) s = SequenceConstruct(a, b) t = SequenceInsert(s, b) y = SequenceAt(t, zero)",
+        "a, b = Split<axis = 1>(h) o = Optional(a) y = OptionalGetElement(o)",
+    ],
+)
+def test_weights_before_a_sequence_are_trained(body: str) -> None:
+    """The slope of a sum is the sum of the data, in each column that the sum reads."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g(float[4,6] x) => (float[4,3] y) '
+        "{ h = MatMul(x, w) zero = Constant<value = int64 {0}>() " + body + " }"
+    )
+    weights, data = (RNG.normal(size=shape).astype(np.float32) for shape in ((6, 6), (4, 6)))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    builder = popart.Builder(model.SerializeToString())
+    loss = builder.aiGraphcore.identityloss(["y"], popart.ReductionType.Sum)
+    flow = popart.DataFlow(1, {loss: popart.AnchorReturnType("All")})
+    device = popart.DeviceManager().createCpuDevice()
+    session = popart.TrainingSession(builder.getModelProto(), flow, loss, popart.ConstSGD(0.5), device)
+    session.prepareDevice()
+    session.weightsFromHost()
+    session.run(popart.PyStepIO({"x": data}, session.initAnchorArrays()))
+    found = np.empty_like(weights)
+    session.weightsToHost()
+    session.readWeights(popart.PyWeightsIO({"w": found}))
+    expected = weights.copy()
+    expected[:, :3] -= 0.5 * data.sum(0)[:, None]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -50,13 +50,13 @@ def with_gradient(
         _refuse(node, types, opset)
         if imported_as_popart():
             _refuse_unrewritten(node, selection)
-        of_floats = node.op_type == "Cast" or _is_float(value, types)
-        inputs = _differentiable_inputs(node, replicas)
-        sources = [v for v in inputs if v not in reached and _is_float(v, types) == of_floats and v.name in types]
-        for value in sources:
-            reached[value] = None
-            pending.append(value)
-    return frozenset(v.name for v in reached if v.name)
+        of_floats = node.op_type == "Cast" or _has_no_type(value, types) or _is_float(value, types)
+        inputs = [v for v in _differentiable_inputs(node, replicas) if v not in reached]
+        for value in inputs:
+            if (_is_float(value, types) or _has_no_type(value, types)) == of_floats:
+                reached[value] = None
+                pending.append(value)
+    return frozenset(v.name for v in reached if v.name in types)
 
 
 def gradient_types(graph: ir.Graph, tensors: Iterable[str], types: Mapping[str, Type]) -> dict[str, Type]:
@@ -121,6 +121,11 @@ def _differentiable_inputs(node: ir.Node, replicas: int) -> Iterable[ir.Value]:
 def _is_float(value: ir.Value, types: Mapping[str, Type]) -> bool:
     kind = types.get(value.name or "")
     return kind is not None and jnp.issubdtype(kind.dtype, jnp.floating)
+
+
+def _has_no_type(value: ir.Value, types: Mapping[str, Type]) -> bool:
+    """Whether it is no tensor: gradients pass through sequences and optionals to the tensors in them."""
+    return value.name not in types
 
 
 def _is_float8(value: ir.Value, types: Mapping[str, Type]) -> bool:
