@@ -25,8 +25,17 @@ def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
 def aligned_copy(array: np.ndarray) -> np.ndarray:
     """A copy in aligned memory."""
     copied = aligned_empty(array.shape, array.dtype)
-    np.copyto(copied, array)
+    if array.ndim < 2 or array.strides[-1] < ALIGNMENT:  # elements of a row share lines of the cache
+        np.copyto(copied, array)
+        return copied
+    for begin in range(0, array.shape[-1], _STRIP):
+        columns = ..., slice(begin, begin + _STRIP)
+        copied[columns] = array[columns]
     return copied
+
+
+_STRIP = 16
+"""Columns of a transposed array that are copied together: 3072 x 768 take 3.2 ms, whole 5.2."""
 
 
 def truths(array: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Writes the file from which the next process starts a session: see `start`.
 
-Files are written for sessions with default options, on one device. Those of inference have programs that are pure
-functions of weights and inputs: a run of these has no effect but its anchors. Those of training change their weights,
-the state of PopART's optimizers and the random seed, and nothing else.
+Files are written for sessions on one device whose options act in the compiled program alone. Programs of inference are
+pure functions of weights and inputs: a run has no effect but its anchors. Those of training change their weights, the
+state of PopART's optimizers and the random seed, and nothing else.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from ..execution.stored import container
 from ..execution.stored.beside_jax import folder
 from ..execution.stored.cache_folder import keep as keep_file
 from ..execution.stored.container import Sealed
-from ..execution.stored.described import described
 from ..logs import module_logger
 from ..model.files.stripped import StrippedModel, stripped_of
 from ..preparation import PREPARE
 from .engine import Engine, Loaded
 from .feeding.checks import StreamFact
-from .options.session_options import SessionOptions
 from .preparing import Prepared
 from .preparing.compile_cache import Model
 from .start import MAIN, RECORD, Place, Start
@@ -86,7 +84,7 @@ def _is_plain(prepared: Prepared, loaded: Loaded) -> bool:
     request, step = prepared.request, loaded.executable.step
     return (
         (request.loss is not None or not step.state)
-        and described(vars(request.options)) == described(vars(SessionOptions()))
+        and request.options.act_in_program()
         and loaded.executable.mesh is None
         and all(s.host == s.device or (s.host.kind == s.device.kind and s.host.kind in "iu") for s in loaded.streams)
         and all(s.device.kind in _FED for s in loaded.streams)

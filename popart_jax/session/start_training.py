@@ -85,7 +85,7 @@ class TrainingStart(Start):
         record = self.record
         self._residents = [Resident.noted(row) for row in record["state"]]
         self._scalars = ScalarPlaces.noted(record["hyper"])
-        self._first_values(self._scalars)  # raises where the optimizer does not fit
+        self._first: dict[str, np.ndarray] | None = self._first_values()  # raises where the optimizer does not fit
         self._state: list[Any] | None = None  # None: the host's values, which the next run sends
         self._hyper: Any = None
         self._has_run = False
@@ -137,12 +137,12 @@ class TrainingStart(Start):
             self.optimizer, self._hyper = optimizer.clone(), None
             return True
 
-    def _first_values(self, scalars: ScalarPlaces) -> dict[str, np.ndarray]:
+    def _first_values(self) -> dict[str, np.ndarray]:
         """The host's values of everything that a run changes."""
         arrays, found = self.place.arrays, dict[str, np.ndarray]()
         numbers = {r.name: r.number for r in self._residents}
         assert self.asked.optimizer is not None
-        for weight, rule in scalars.rules(self.asked.optimizer).items():
+        for weight, rule in self._scalars.rules(self.asked.optimizer).items():
             for slot in rule.slots:
                 if numbers[slot.name] is None:
                     like = np.zeros((), np.float32) if slot.is_scalar else arrays[numbers[weight]]  # type: ignore[index]
@@ -160,7 +160,8 @@ class TrainingStart(Start):
         return {r.name: r.on_host(to_host(x)) for r, x in zip(self._residents, self._state, strict=True)}
 
     def _pairs(self) -> list[tuple[Resident, np.ndarray]]:
-        return list(zip(self._residents, self._first_values(self._scalars).values(), strict=True))
+        first, self._first = self._first or self._first_values(), None  # made again when it is sent again
+        return list(zip(self._residents, first.values(), strict=True))
 
     def _put_state(self) -> list[Any]:
         return [self.xla.put(r.on_device(value)) for r, value in self._pairs()]

@@ -42,14 +42,24 @@ def model(*, dropout: bool = False, norm: bool = False) -> tuple[bytes, str]:
     return builder.getModelProto(), loss
 
 
+def accumulating() -> popart.SessionOptions:
+    """Options that act in the program alone: two micro-batches for each update, whose mean it takes."""
+    options = popart.SessionOptions()
+    options.enableGradientAccumulation, options.accumulationFactor = True, 2
+    options.accumulationAndReplicationReductionType = popart.ReductionType.Mean
+    options.enableOutlining = False
+    return options
+
+
 def session(given: tuple[Any, str], optimizer: popart.Optimizer, **more: Any) -> Any:
     proto, loss = given
-    flow = popart.DataFlow(2, {loss: popart.AnchorReturnType("All"), "w2": popart.AnchorReturnType("Final")})
+    batches = 1 if "userOptions" in more else 2
+    flow = popart.DataFlow(batches, {loss: popart.AnchorReturnType("All"), "w2": popart.AnchorReturnType("Final")})
     return popart.TrainingSession(proto, flow, loss, optimizer, popart.DeviceManager().createCpuDevice(), **more)
 
 
-def prepared(given: tuple[Any, str], optimizer: popart.Optimizer) -> tuple[Any, popart.PyStepIO]:
-    made = session(given, optimizer)
+def prepared(given: tuple[Any, str], optimizer: popart.Optimizer, **more: Any) -> tuple[Any, popart.PyStepIO]:
+    made = session(given, optimizer, **more)
     made.prepareDevice()
     made.weightsFromHost()
     return made, popart.PyStepIO({"x": X.copy(), "labels": LABELS.copy()}, made.initAnchorArrays())
@@ -143,6 +153,15 @@ def test_bits_are_those_of_a_session_made_in_full(
     again = ((tmp_path / "first.onnx").read_bytes(), given[1])  # holds optimizer state
     assert whole(again, optimizer, tmp_path / "third.onnx") == whole(again, optimizer, tmp_path / "fourth.onnx")
     assert made_in_full == ["session"] * 4
+
+
+def test_options_of_the_program_alone_start_too(cache: Path, made_in_full: list[str]) -> None:
+    given, seen = model(), []
+    for _ in range(2):
+        made, stepio = prepared(given, OPTIMIZERS["momentum"](0.1), userOptions=accumulating())
+        seen.append((steps(made, stepio, 3), read(made, "w1", "w2")))
+    assert made_in_full == ["session"]
+    assert seen[0] == seen[1]
 
 
 def maps() -> tuple[bytes, str]:

@@ -16,11 +16,15 @@ TREATMENTS = ("honoured", "modelled", "accepted", "refused")
 
 
 class Option:
-    """One option: treatment, default (or a function that makes it), and its meaning here."""
+    """One option: treatment, default (or a function that makes it), and its meaning here.
 
-    def __init__(self, treatment: str, default: Any, meaning: str) -> None:
+    `in_program` says that nothing but the compiled program depends on it.
+    """
+
+    def __init__(self, treatment: str, default: Any, meaning: str, in_program: bool = False) -> None:
         self.make: Callable[[], Any] = default if callable(default) else lambda: default
         self.treatment, self.meaning, self.name = treatment, meaning, ""
+        self.in_program = in_program or treatment in ("modelled", "accepted")
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -124,6 +128,8 @@ class WriteThroughDict(dict[str, Any]):
 # Constructors of options, typed as Any because the attribute reads as a value of the option's type.
 honoured: Callable[..., Any] = partial(Option, "honoured")
 """An option that changes what programs see."""
+computed: Callable[..., Any] = partial(Option, "honoured", in_program=True)
+"""One that changes what the compiled program computes, and nothing else."""
 modelled: Callable[..., Any] = partial(Option, "modelled")
 """An option that the IPU model and the IR take into account."""
 accepted: Callable[..., Any] = partial(Option, "accepted")
@@ -170,6 +176,11 @@ class OptionsBase:
             if name in self.__dict__ and self.__dict__[name] != option.make():
                 found[name] = self.__dict__[name]
         return found
+
+    def act_in_program(self) -> bool:
+        """Whether a session with these options differs from one with default ones in its compiled program alone."""
+        known = rows(type(self))
+        return all(known[name].in_program for name in self.changed())
 
     def __eq__(self, other: object) -> bool:
         return self.__dict__ == other.__dict__ if type(self) is type(other) else NotImplemented

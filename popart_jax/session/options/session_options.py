@@ -34,7 +34,7 @@ from .groups import (
     NumIOTiles,
     ReplicatedCollectivesSettings,
 )
-from .rows import OptionsBase, accepted, deprecated, honoured, modelled, refused, through
+from .rows import OptionsBase, accepted, computed, deprecated, honoured, modelled, refused, through
 
 _CACHE_VARIABLES = ("POPXL_CACHE_DIR", "POPART_CACHE_DIR")  # the first wins
 _LARGEST_TIME = 1e9
@@ -44,12 +44,12 @@ class SessionOptions(OptionsBase):
     """Options of a session. Unknown names raise `AttributeError` with the nearest name, wrong types `TypeError`."""
 
     # -- steps, accumulation, replicas
-    accumulationFactor: int = honoured(1, "micro-batches of one weight update")
-    enableGradientAccumulation: bool = honoured(False, "accumulate gradients over micro-batches; training only")
-    accumulationAndReplicationReductionType: ReductionType = honoured(
+    accumulationFactor: int = computed(1, "micro-batches of one weight update")
+    enableGradientAccumulation: bool = computed(False, "accumulate gradients over micro-batches; training only")
+    accumulationAndReplicationReductionType: ReductionType = computed(
         ReductionType.Sum, "sum or mean of gradients over micro-batches and replicas"
     )
-    meanAccumulationAndReplicationReductionStrategy: MeanReductionStrategy = honoured(
+    meanAccumulationAndReplicationReductionStrategy: MeanReductionStrategy = computed(
         MeanReductionStrategy.Post, "mean by a running average, or by one division at the end"
     )
     enableReplicatedGraphs: bool = honoured(False, "data-parallel replicas, a named axis of the compiled program")
@@ -67,9 +67,9 @@ class SessionOptions(OptionsBase):
     )
 
     # -- numbers
-    enableNonStableSoftmax: bool = honoured(False, "softmax without subtracting the maximum")
+    enableNonStableSoftmax: bool = computed(False, "softmax without subtracting the maximum")
     enableStableNorm: bool = accepted(False, "variances are always computed in two passes")
-    groupNormStridedChannelGrouping: bool = honoured(False, "channel c belongs to group c modulo the number of groups")
+    groupNormStridedChannelGrouping: bool = computed(False, "channel c belongs to group c modulo the number of groups")
     enableFloatingPointChecks: bool = honoured(
         False, "a step that makes NaN or infinity raises (on IPU-like devices, else a warning)"
     )
@@ -215,10 +215,10 @@ class SessionOptions(OptionsBase):
     timeLimitScheduler: float = accepted(_LARGEST_TIME, "seconds for scheduling; XLA schedules here")
     swapLimitScheduler: int = accepted(1000000000, "steps of the scheduler; XLA schedules here")
     transitiveClosureOptimizationThreshold: int = accepted(100000, "size limit of a scheduler pass; XLA schedules here")
-    serializedPoprithmsShiftGraphsDir: str = modelled(
+    serializedPoprithmsShiftGraphsDir: str = honoured(
         "", "folder for the order of the operators in the IR, a file a graph"
     )
-    serializedPoprithmsAnnealGraphsDir: str = modelled("", "older name of serializedPoprithmsShiftGraphsDir")
+    serializedPoprithmsAnnealGraphsDir: str = honoured("", "older name of serializedPoprithmsShiftGraphsDir")
     enableConstantFoldingOfMultipleConsumers: bool = accepted(True, "operators on constants are always folded")
     useLoopCandidateCreator: bool = accepted(False, "layout of loop inputs; XLA chooses layouts here")
 
