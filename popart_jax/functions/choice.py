@@ -43,7 +43,7 @@ _STEP = re.compile(  # names that PyTorch's exporter gives to computed values; w
 )
 _MASKED = -1e4  # largest number that exporters add to the scores of masked positions
 _STATISTICS = (3, 4)  # operands of BatchNormalization
-_FLOATS = frozenset({"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"})
+_FLOATS = re.compile(r"tensor\((float|float16|double|bfloat16)\)")  # alone, or in a sequence or an optional
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _is_out_of_reach(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
     return (
         schema is not None
         and bool(schema.outputs)
-        and not any(_FLOATS & set(o.types) for o in schema.outputs)
+        and not any(_FLOATS.search(kind) for o in schema.outputs for kind in o.types)
         and not _has_bodies(node)
     )
 

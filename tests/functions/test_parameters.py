@@ -285,3 +285,15 @@ def test_weights_in_a_file_may_be_looked_at_before_and_after(tmp_path: Path) -> 
     np.testing.assert_array_equal(held, weight[1:])
     np.testing.assert_array_equal(tensor.numpy(), weight)
     np.testing.assert_allclose(fn(params, np.ones(4, np.float32))["y"], weight.sum(0), rtol=1e-5)
+
+
+def test_weights_that_a_sequence_splits_are_parameters() -> None:
+    """As PyTorch's exporter writes the bias of three projections, without optimisation."""
+    model = onnx.parser.parse_model(
+        f"<{HEAD}> g (float[2] x) => (float[2] y) {{ n = Constant<value = int64 {{2}}>() "
+        "s = SplitToSequence(bias, n) i = Constant<value = int64 {1}>() b = SequenceAt(s, i) y = Add(x, b) }"
+    )
+    model.graph.initializer.append(array("bias", 6))
+    fn, params = popart.to_jax(model)
+    slope = jax.grad(lambda p: fn(p, np.ones(2, np.float32))["y"].sum())(params)
+    np.testing.assert_array_equal(slope["bias"], [0, 0, 1, 1, 0, 0])

@@ -90,17 +90,27 @@ def test_the_user_says_what_is_trained(tmp_path: Path) -> None:
         trained(before, trainable="weight")
 
 
-def test_what_popart_refuses_is_run_under_our_name_and_refused_on_request() -> None:
+@pytest.mark.parametrize(
+    ("start", "refusal"),
+    [
+        (
+            "p = AveragePool<kernel_shape = [3,3], pads = [1,1,1,1], count_include_pad = 1>(x)",
+            "`count_include_pad` is not supported",
+        ),
+        ('p = Pad<mode = "reflect">(x, around)', "does not support PadGradOp"),
+    ],
+)
+def test_what_popart_refuses_is_run_under_our_name_and_refused_on_request(start: str, refusal: str) -> None:
     text = (
         '<ir_version: 4, opset_import: ["": 11]> g(float[4,3,6,6] x) => (float[4,3] y) { '
-        "p = AveragePool<kernel_shape = [3,3], pads = [1,1,1,1], count_include_pad = 1>(x) "
+        "around = Constant<value = int64[8] {0,0,1,1,0,0,1,1}>() " + start + " "
         "m = GlobalAveragePool(p) f = Flatten(m) y = MatMul(f, w) }"
     )
     model = onnx.parser.parse_model(text)
     model.graph.initializer.append(onnx.numpy_helper.from_array(RNG.normal(size=(3, 3)).astype(np.float32), "w"))
     _, losses = trained(model)
     assert losses[-1] < losses[0]
-    with pytest.raises(popart.popart_exception, match="`count_include_pad` is not supported"):
+    with pytest.raises(popart.popart_exception, match=refusal):
         trained(model, strict="true")
     with pytest.raises(popart.popart_exception, match=r"popart_jax.strict is true or false, got 'maybe'"):
         trained(model, strict="maybe")

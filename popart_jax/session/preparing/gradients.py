@@ -19,17 +19,15 @@ from ...lowering.interpreter import names
 from ...lowering.resolve import captures, find, label
 from ...model.checks.structure import every_node
 from ...model.op_names import op_names
-from ...model.origin import imported_as_popart
 from ...ops import Trait, facts
+from ..requests import Request
 
 _BITWISE = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseXnor"})
 _OUTPUTS_OF_TRAINED_NORM = 2
 _LOSSES_OF_ANY_TYPE = frozenset({"IdentityLoss", "L1"})
 
 
-def with_gradient(
-    program: Program, loss: str, types: Mapping[str, Type], selection: patterns.PatternSet
-) -> frozenset[str]:
+def with_gradient(program: Program, loss: str, types: Mapping[str, Type], request: Request) -> frozenset[str]:
     """Tensors of the main graph from which a differentiable path leads to the loss; none passes between replicas.
 
     An integer loss has gradients as any other (supplement 5.2); only a Cast of integers has none.
@@ -48,8 +46,9 @@ def with_gradient(
         if node is None:
             continue
         _refuse(node, types, opset)
-        if imported_as_popart():
-            _refuse_unrewritten(node, selection)
+        if request.strict:
+            _refuse_as_popart(node, types, opset)
+            _refuse_unrewritten(node, request.patterns.selection)
         of_floats = node.op_type == "Cast" or _has_no_type(value, types) or _is_float(value, types)
         inputs = [v for v in _differentiable_inputs(node, replicas) if v not in reached]
         for value in inputs:
@@ -74,22 +73,11 @@ def gradient_types(graph: ir.Graph, tensors: Iterable[str], types: Mapping[str, 
 
 def _refuse(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
     """Raise where a gradient is asked of an operator that has none and does not just end the path."""
-    fixed = node.op_type == "BatchNormalization" and len(node.outputs) < _OUTPUTS_OF_TRAINED_NORM
-    if fixed and imported_as_popart():
-        raise popart_exception(
-            f'BatchNorm Op "{op_names(node, opset)["op"]}" has {len(node.outputs)} output(s) which means it is in '
-            "inference mode, but its gradient Op is being created. To use the BatchNorm Op in inference mode during "
-            "training, it has to be detached first."
-        )
     if facts(node.op_type).has(Trait.PRODUCT) and any(v is not None and _is_float8(v, types) for v in node.inputs):
         raise popart_exception(
             f"Floating point 8 is not supported for training. This is for op {op_names(node, opset)['Op']}."
         )
-    reads_floats = any(v is not None and _is_float(v, types) for v in node.inputs)
-    if reads_floats and node.op_type == "Pad" and node.attributes.get_string("mode", "constant") != "constant":
-        error = popart_exception('At this time, PopART does not support PadGradOp when mode is not "constant".')
-        raise noted(error, f"node '{label(node)}'")
-    asked = [node] if reads_floats else []
+    asked = [node] if _reads_floats(node, types) else []
     if node.op_type in _LOSSES_OF_ANY_TYPE:
         asked += [p for v in node.inputs[:1] if v is not None and (p := v.producer()) is not None]
     for one in asked:
@@ -98,6 +86,27 @@ def _refuse(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
             text = f"PopART does not have a valid grad op corresponding to {kind}Op"
             error = popart_exception("Grad op has not been implemented for SquareOp" if kind == "Square" else text)
             raise noted(error, f"The loss needs the gradient of node '{label(one)}'.")
+
+
+def _refuse_as_popart(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
+    """Raise where PopART has no gradient and we do."""
+    if node.op_type == "BatchNormalization" and len(node.outputs) < _OUTPUTS_OF_TRAINED_NORM:
+        raise popart_exception(
+            f'BatchNorm Op "{op_names(node, opset)["op"]}" has {len(node.outputs)} output(s) which means it is in '
+            "inference mode, but its gradient Op is being created. To use the BatchNorm Op in inference mode during "
+            "training, it has to be detached first."
+        )
+    if (
+        node.op_type == "Pad"
+        and node.attributes.get_string("mode", "constant") != "constant"
+        and _reads_floats(node, types)
+    ):
+        error = popart_exception('At this time, PopART does not support PadGradOp when mode is not "constant".')
+        raise noted(error, f"node '{label(node)}'")
+
+
+def _reads_floats(node: ir.Node, types: Mapping[str, Type]) -> bool:
+    return any(v is not None and _is_float(v, types) for v in node.inputs)
 
 
 def _refuse_unrewritten(node: ir.Node, selection: patterns.PatternSet) -> None:

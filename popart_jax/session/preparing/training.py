@@ -72,7 +72,7 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
     assert optimizer is not None
     assert loss is not None
     gradients.check_loss(graph, loss, types)
-    differentiated = gradients.with_gradient(base, loss, types, request.patterns.selection)
+    differentiated = gradients.with_gradient(base, loss, types, request)
     trained = [n for n in session.variables if n in differentiated and n not in base.copies]
     for name in trained:
         optimizer.check_state_types(name)
@@ -81,7 +81,7 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
     if options.automaticLossScalingSettings.enabled:
         track, more = _tracking(replace(session, trained=trained), types, optimizer)
         types = {**types, **more}
-        differentiated = gradients.with_gradient(base, loss, types, request.patterns.selection)
+        differentiated = gradients.with_gradient(base, loss, types, request)
     wide = types[loss].dtype == np.float16 and (options.ensureFp32LossScaleTensor or track is not None)
     streamed = not optimizer.value("lossScaling").isConst()
     reduction = _reduction(options, base.structure)
@@ -127,7 +127,7 @@ def _tracking(
     separated = loss_scale.separated(program.graph, tracked)
     more = {name: types[tensor] for name, tensor in separated}
     loss = session.request.loss or ""
-    differentiated = gradients.with_gradient(program, loss, {**types, **more}, session.request.patterns.selection)
+    differentiated = gradients.with_gradient(program, loss, {**types, **more}, session.request)
     candidates = [name for name, _ in separated if name in differentiated and more[name].dtype == np.float16]
     return loss_scale.tracking(settings, candidates), more
 
