@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from .._context import Context, Shape, dims, static_shape
 from .._core import Outcome, Refused, rewrites
-from ..facts import attribute_float, attribute_int, attribute_string, ints_of, real_inputs
+from ..facts import attribute_float, attribute_int, attribute_ints, attribute_string, ints_of, real_inputs
 
 
 class ScalarOp(IntEnum):
@@ -87,13 +87,25 @@ def _pad_of(term: ir.Value, context: Context) -> tuple[ir.Value, int, int] | Non
     if node is None or node.op_type not in ("Pad", "SliceGrad") or not context.only_used_once(term):
         return None
     source = node.inputs[0]
-    pads, shape = ints_of(node, "pads", 1, context), static_shape(source)
+    shape = static_shape(source)
+    pads = ints_of(node, "pads", 1, context) if node.op_type == "Pad" else _around(node, shape, static_shape(term))
     if source is None or pads is None or shape is None or min(pads) < 0:
         return None
     fill = context.static(node.inputs[2]) if len(node.inputs) > 2 else np.array(attribute_float(node, "value", 0.0))
     if attribute_string(node, "mode", "constant") != "constant" or fill is None or np.any(fill):
         return None
     return _one_axis(source, pads, len(shape))
+
+
+def _around(node: ir.Node, part: Shape | None, whole: Shape | None) -> Shape | None:
+    """How many zeros a slice's gradient puts before and after the slice, if its steps are 1."""
+    starts, steps = attribute_ints(node, "starts"), attribute_ints(node, "steps") or ()
+    if part is None or whole is None or starts is None or any(s != 1 for s in steps):
+        return None
+    before = [0] * len(whole)
+    for axis, start in zip(attribute_ints(node, "axes") or range(len(starts)), starts, strict=True):
+        before[axis] = min(max(start + whole[axis] if start < 0 else start, 0), whole[axis])
+    return (*before, *(w - p - b for w, p, b in zip(whole, part, before, strict=True)))
 
 
 def _one_axis(source: ir.Value, pads: Shape, rank: int) -> tuple[ir.Value, int, int] | None:

@@ -63,6 +63,25 @@ def test_loss_patterns_keep_anchored_gradient():
     assert {"NllGrad", "SoftmaxGrad"} <= counts(mlp(anchors="Gradient___p")).keys()
 
 
+SLICES = """BuilderGraph_1 (float[2,3] x, float[3,6] w) => ()
+  <int64[1] s0={0}, int64[1] e0={%d}, int64[1] s1={-4}, int64[1] e1={4}, int64[1] s2={4}, int64[1] e2={99},
+   int64[1] k={-1}>
+{
+  a = MatMul(x, w)
+  p = Slice(a, s0, e0, k) q = Slice(a, s1, e1, k) r = Slice(a, s2, e2, k)
+  m = Mul(p, q) n = Mul(m, r) l = ReduceSum<keepdims=0>(n)
+}"""
+
+
+def test_gradients_of_slices_that_tile_are_joined():
+    types = {"a": (2, 6), "l": ()} | dict.fromkeys("pqrmn", (2, 2))
+    (joined,) = find(training(SLICES % 2, "w", types), "ConcatInplace")
+    assert [i["name"] for i in joined["inputs"]] == ["Gradient___p", "Gradient___q", "Gradient___r"]
+    assert joined["attributes"]["axis"] == "1"
+    gap = counts(training(SLICES % 1, "w", types | {"p": (2, 1)}))
+    assert (gap["SliceGrad"], gap["Sum"]) == (3, 1)
+
+
 def test_no_inplace():
     assert not [t for t in counts(with_patterns(mlp(), InPlace=False)) if "Inplace" in t]
 
