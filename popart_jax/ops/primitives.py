@@ -16,6 +16,7 @@ from jax import lax
 
 from .._compat.jax import Tracer
 from .arrays import Array, namespace
+from .kernels import platform, weights_come_as_stored
 
 
 def of_two(primitive: Callable[[Any, Any], Any], name: str) -> Callable[[Array, Array], Any]:
@@ -61,3 +62,19 @@ floor, ceil, sigmoid = (
     of_one(lax.floor, jnp.floor), of_one(lax.ceil, jnp.ceil), of_one(lax.logistic, jax.nn.sigmoid)
 )  # fmt: skip
 minimum, maximum = of_two(lax.min, "minimum"), of_two(lax.max, "maximum")
+
+
+def times_turned(x: Any, y: Any) -> jax.Array:
+    """x y' for a matrix y, which XLA:CPU then reads as it is."""
+    return lax.dot_general(x, y, (((x.ndim - 1,), (1,)), ((), ())))
+
+
+def times_stored(x: Any, weights: Any) -> jax.Array:
+    """x w' for a matrix x and weights as they are stored.
+
+    Of ``x @ w.T`` XLA:CPU turns w first where x has one row: 111 ms in place of 4.6 for 9,216 by 4,096 numbers. Where
+    that is done once, when weights are loaded, programs for one row and for many read the same weights.
+    """
+    if platform() == "cpu" and weights_come_as_stored():
+        return times_turned(x, weights)
+    return jnp.matmul(x, weights.T)

@@ -18,6 +18,7 @@ from ..errors import OpError, popart_exception
 from . import varying
 from .kernels import Computation
 from .operator import EXPENSIVE, RECURRENT, ROUNDS, gradient, operator
+from .primitives import times_stored
 from .recurrent_activations import KNOWN, KNOWN_EXACT, Activation, Known, functions_of
 from .registry import lowers
 from .two_way import two_way
@@ -162,7 +163,7 @@ def rnn_cell(functions: tuple[Activation, ...], clip: float | None) -> Cell:
 
 def project(x: jax.Array, w: jax.Array, bias: Any) -> jax.Array:
     """Input part of all gates for all steps: x (T, N, I) times w (G, I) transposed, plus bias."""
-    y = (x.reshape(-1, x.shape[-1]) @ w.T).reshape(*x.shape[:2], -1)
+    y = times_stored(x.reshape(-1, x.shape[-1]), w).reshape(*x.shape[:2], -1)
     return y if bias is None else y + bias
 
 

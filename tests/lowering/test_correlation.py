@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.export
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ import onnx
 import pytest
 from jax import lax
 from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import popart_jax
 from popart_jax._compat.jax import compilation_cache
@@ -223,3 +226,58 @@ def test_sizes_may_be_symbols():
     (n,) = jax.export.symbolic_shape("n")
     exported = jax.export.export(jax.jit(layer))(jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype), w, b)
     np.testing.assert_allclose(exported.call(x, w, b), jax.jit(layer)(x, w, b), rtol=1e-4, atol=1e-4)
+
+
+ROWS = {
+    "frames": ((2, 400, 1), (256, 1, 96), (1, 160), (40,), (7, 30)),
+    "frames of two channels": ((1, 99, 2), (48, 2, 50), (1, 9), (7,), (3, 9)),
+    "stride beyond the window": ((2, 40, 24), (72, 24, 3), (1, 9), (5,), (2, 0)),
+    "two dimensions": ((2, 12, 9, 30), (200, 30, 3, 2), (1, 4), (2, 3), (0, 1, 2, 1)),
+    "one place": ((3, 1, 1, 64), (96, 64, 1, 1), (1, 1), (1, 1), (0, 0, 0, 0)),
+    "three dimensions": ((1, 3, 2, 3, 20), (90, 20, 2, 2, 2), (1, 1), (1, 1, 1), (1, 0, 0, 0, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_few_places_are_products_with_weights_as_they_are_stored(case):
+    data, stored, _, strides, pads = ROWS[case]
+    win = window(data[1:-1], stored[2:], strides, [1] * len(strides), pads, "NOTSET")
+    spatial = "DHW"[-len(strides) :]
+    names = (f"N{spatial}C", f"OI{spatial}", f"N{spatial}C")
+    x, w = drawn(data, stored)
+
+    def ours(x, w):
+        return correlation(x, w.transpose(*range(2, w.ndim), 1, 0), None, 1, win)
+
+    def theirs(x, w):
+        return lax.conv_general_dilated(x, w, win.strides, win.pads, None, win.dilations, names)
+
+    def results(f, *args):
+        y, pull = jax.vjp(f, *args)
+        return [y, *pull(jnp.cos(y))]
+
+    assert "convolution" not in jax.jit(ours).lower(x, w).as_text()
+    with staying(False):
+        assert ("convolution" in jax.jit(lambda *args: ours(*args)).lower(x, w).as_text()) == (case != "one place")
+    with jax.enable_x64(True):
+        wanted = [np.asarray(v) for v in results(theirs, x.astype(np.float64), w.astype(np.float64))]
+    for mine, expected in zip(jax.jit(lambda x, w: results(ours, x, w))(x, w), wanted, strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_network_that_is_jitted_turns_no_large_weights():
+    """One thread would, at each call: those of dense layers, pointwise convolutions and recurrences with one row."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g(float[1,64,1,1] x) => (float[1,96] y, float[1,1,32] h) {
+      a = Conv(x, w) f = Flatten(a) y = Gemm<transB=1>(f, v) s = Constant<value_ints = [1, 1, 96]>() t = Reshape(y, s)
+      all, h = LSTM<hidden_size = 32>(t, i, r) }"""
+    model, rng = onnx.parser.parse_model(text), np.random.default_rng(0)
+    for name, shape in (("w", (80, 64, 1, 1)), ("v", (96, 80)), ("i", (1, 128, 96)), ("r", (1, 128, 32))):
+        model.graph.initializer.append(numpy_helper.from_array(rng.normal(size=shape, scale=0.1).astype("f"), name))
+    fn, params = popart_jax.to_jax(model)
+    x = {"x": rng.normal(size=(1, 64, 1, 1)).astype(np.float32)}
+    found = jax.jit(fn)(params, x)
+    for name, y in zip(("y", "h"), ReferenceEvaluator(model).run(None, x), strict=True):
+        np.testing.assert_allclose(found[name], np.asarray(y), rtol=1e-4, atol=1e-5)
+    text = str(jax.jit(fn).lower(params, x).compile().as_text())
+    turned = re.findall(r"= f32\[([\d,]+)\]\S* (?:copy|transpose)\(", text)
+    assert all(np.prod([int(n) for n in sizes.split(",")]) < 4096 for sizes in turned), turned

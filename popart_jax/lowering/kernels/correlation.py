@@ -25,7 +25,7 @@ from ...ops import primitives
 from ...ops.kernels import note_call, platform, weights_come_as_stored
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
-from . import onednn
+from . import onednn, stored_weights
 from .convolution import convolution
 from .depthwise_last import depthwise, with_channels
 from .either import either
@@ -62,11 +62,15 @@ def _biased(y: jax.Array, b: jax.Array | None) -> jax.Array:
 
 def own(x: jax.Array, w: jax.Array, group: int, win: Window) -> jax.Array:
     """The correlation as JAX operations."""
+    as_stored = platform() == "cpu" and weights_come_as_stored()
     if _is_pointwise(group, win):
         (tap,) = taps(x, with_channels(win, x.shape[-1]))
-        return tap @ w.reshape(w.shape[-2:])
+        return stored_weights.product(tap, w) if as_stored else tap @ w.reshape(w.shape[-2:])
     if is_depthwise(x, w, group, win):
         return depthwise(x, w, win)
+    known = not any(map(is_symbolic_dim, x.shape))
+    if as_stored and known and group == 1 and stored_weights.suits_rows(x, w, win):
+        return stored_weights.by_rows(x, w, win)
     return convolution(x, w, group, tuple(win.strides), tuple(win.pads), tuple(win.dilations))
 
 

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 
 from ...ops import varying
 from ...ops.elementwise import accurate_tanh
-from ...ops.kernels import IPU, XLA
+from ...ops.kernels import IPU, XLA, platform, weights_come_as_stored
+from ...ops.primitives import times_turned
 from ...ops.recurrent import lstm_scan
 from ...ops.recurrent_activations import logistic
 from ...ops.two_way import two_way
@@ -54,12 +55,14 @@ def lstm_with_gates(reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mas
 
 
 def _forward(reverse, exact, xs, r, state, mask):
-    turned = r.T
+    single = platform() == "cpu" and weights_come_as_stored() and state[0].shape[0] == 1  # of many rows it is slower
+    turned = r if single else r.T
+    times = times_turned if single else jnp.matmul
     gate, tanh = (jax.nn.sigmoid, accurate_tanh) if exact else (logistic, jnp.tanh)
 
     def step(old, inputs):
         (h, c), (x, valid) = old, inputs
-        z = x + h @ turned
+        z = x + times(h, turned)
         gates, g = gate(z[..., : 3 * h.shape[-1]]), tanh(z[..., 3 * h.shape[-1] :])
         i, o, f = jnp.split(gates, 3, axis=-1)
         new_c = f * c + i * g
