@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ..errors import UnsupportedOpError
 from ..model.checks.structure import bodies, every_node
+from ..model.op_names import part_names
 from ..ops.operator import Trait
 from ..ops.registry import Lowering, facts, normal_domain, resolve_node
 from .effects import WRITES, Effect, effect_of
@@ -119,8 +120,9 @@ def label(node: ir.Node) -> str:
 
 
 def containing(graph: ir.Graph) -> dict[str, str]:
-    """Labels of all nodes in branches and bodies, each with the label of the graph's own node that contains it."""
-    return {label(inner): label(node) for node in graph for _, body in bodies(node) for inner in every_node(body)}
+    """Labels of all nodes in branches and bodies, and of parts, each with that of the graph's own node that has it."""
+    inside = {label(inner): label(node) for node in graph for _, body in bodies(node) for inner in every_node(body)}
+    return inside | {part: label(node) for node in graph for part in part_names(node)}
 
 
 def stable_number(node: ir.Node, position: int) -> int:

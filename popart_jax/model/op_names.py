@@ -19,6 +19,11 @@ def identifier(node: ir.Node, opset: int) -> str:
     return f"{domain}.{node.op_type}:{_version(domain, node.op_type, opset)}"
 
 
+def part_names(node: ir.Node) -> list[str]:
+    """Names for profiles and prices of the convolutions of a MultiConv, none for other nodes."""
+    return [f"MultiConv:{v.name}" for v in node.outputs] if node.op_type == "MultiConv" else []
+
+
 def listed(values: Iterable[Any]) -> str:
     """A shape or list as PopART prints it: ``[2 3]``."""
     return f"[{' '.join(map(str, values))}]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import cbor2
 import numpy as np
@@ -144,6 +145,18 @@ def test_what_fits_is_no_error():
     outcome = popart.OutOfMemoryError()
     made.prepareDevice(err=outcome)
     assert outcome.isSuccessful()
+
+
+def test_each_convolution_of_a_multiconv_has_its_own_partial_sums():
+    builder = popart.Builder()
+    x, k = builder.addInputTensor("FLOAT16", [2, 4, 4, 4]), builder.addInputTensor("FLOAT16", [3, 4, 3, 3])
+    outs = builder.aiGraphcore.multiconv([[x, k], [x, k]], partialsTypes=["HALF", "FLOAT"])
+    flow = popart.DataFlow(1, {out: popart.AnchorReturnType("All") for out in outs})
+    session = popart.InferenceSession(builder.getModelProto(), flow, popart.DeviceManager().createIpuModelDevice({}))
+    session.prepareDevice()
+    text = session.getSummaryReport()
+    names = [line.split()[0] for line in text.splitlines() if line.strip().startswith("poplin::ConvPartial")]
+    assert {re.search("<.*>", name)[0] for name in names} == {"<half,half>", "<half,float>"}
 
 
 @pytest.mark.parametrize("kind", ["half", "float"])

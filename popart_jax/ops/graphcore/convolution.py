@@ -11,10 +11,11 @@ import jax.numpy as jnp
 from ...errors import popart_exception
 from ...model import attribute_names
 from ...model.node_parts import NodeParts
+from ...model.op_names import part_names
 from ..builder_methods import builder_method
 from ..convolution import add_bias, conv, convolve, flipped
 from ..operator import EXPENSIVE, PRODUCT, ROUNDS, gradient, operator
-from ..registry import lowers
+from ..registry import NodeRef, lowers
 from ..windows import pairs, per_dim
 from .losses import DOMAIN
 
@@ -92,8 +93,10 @@ builder_method(
 
 
 @lowers("MultiConv", domain=DOMAIN)
-def multi_conv(*args, numConvs=None, strides=(), dilations=(), inDilations=(), pads=(), outPads=()):
-    """Inputs come in triples data, weights, bias (or None)."""
+def multi_conv(
+    *args, numConvs=None, strides=(), dilations=(), inDilations=(), pads=(), outPads=(), node: NodeRef
+):  # fmt: skip
+    """Inputs come in triples data, weights, bias (or None); each convolution is traced under a name of its own."""
     count = numConvs or -(-len(args) // 3)
     padded: list[Any] = [*args, *[None] * (3 * count - len(args))]
     triples = [tuple(padded[3 * i : 3 * i + 3]) for i in range(count)]
@@ -101,7 +104,11 @@ def multi_conv(*args, numConvs=None, strides=(), dilations=(), inDilations=(), p
     lists = {"strides": strides, "dilations": dilations, "inDilations": inDilations}
     cut = [_pieces(v, ranks, 1, k) for k, v in lists.items()]
     cut += [_pieces(v, ranks, 2, k) for k, v in {"pads": pads, "outPads": outPads}.items()]
-    return tuple(_one(*triple, *parameters) for triple, *parameters in zip(triples, *cut, strict=True))
+    found = []
+    for name, triple, *parameters in zip(part_names(node), triples, *cut, strict=True):
+        with jax.named_scope(f"onnx[{name}]"):
+            found.append(_one(*triple, *parameters))
+    return tuple(found)
 
 
 def _one(x: Any, w: Any, b: Any, strides, dilations, data_dilations, pads, out_pads) -> jax.Array:

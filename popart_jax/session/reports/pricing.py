@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from ...execution import HYPER, Step, pricing, step_of
 from ...execution.program import GENERATORS, SEED
 from ...lowering.resolve import label
 from ...model.attribute_names import AVAILABLE_MEMORY, PARTIALS_TYPE, PIPELINE_STAGE, VIRTUAL_GRAPH
+from ...model.op_names import part_names
 from ..devices.devices import TARGETS
 from ..options.groups import ReplicatedCollectivesSettings
 from ..options.tensor_locations import location_of
@@ -78,31 +79,39 @@ def placement_of(prepared: Prepared) -> Placement:
     """Annotations of the nodes, as far as the session honours them."""
     options, graph = prepared.request.options, prepared.program.graph
     on = options.virtualGraphMode is not VirtualGraphMode.Off
-    nodes = {label(node): _placed(node, options, on) for node in graph}
+    nodes = {name: placed for node in graph for name, placed in _placed(node, options, on).items()}
     ipus = max(prepared.request.device.numIpus // max(prepared.local_replicas, 1), 1)
     return Placement(nodes, ipus if on else 1, options.enablePipelining)
 
 
-def _placed(node: ir.Node, options: Any, on: bool) -> NodePlacement:
+def _placed(node: ir.Node, options: Any, on: bool) -> dict[str, NodePlacement]:
+    """Placements of a node and of its parts by name; a part may have its own partial sums and share of memory."""
     attributes = node.attributes
     ipu = attributes.get_int(VIRTUAL_GRAPH, 0) if on else 0
     stage = attributes.get_int(PIPELINE_STAGE) if options.enablePipelining and PIPELINE_STAGE in attributes else None
-    partials = _partials(attributes)
-    memory = _proportion(attributes[AVAILABLE_MEMORY]) if AVAILABLE_MEMORY in attributes else None
-    return NodePlacement(ipu or 0, stage, partials, memory, operator=node.op_type)
+    names = part_names(node) or [label(node)]
+    types, shares = _partials(attributes, len(names)), _proportions(attributes, len(names))
+    return {
+        name: NodePlacement(ipu or 0, stage, partials, share, operator=node.op_type)
+        for name, partials, share in zip((label(node), *names), (None, *types), (None, *shares), strict=True)
+    }
 
 
-def _partials(attributes: Mapping[str, ir.Attr]) -> str | None:
-    """Type of a node's partial sums; for a MultiConv only if all its convolutions have the same."""
+def _partials(attributes: Mapping[str, ir.Attr], parts: int) -> Sequence[str | None]:
+    """Types of the partial sums of a node's parts."""
     if PARTIALS_TYPE in attributes:
-        return attributes[PARTIALS_TYPE].as_string().lower()
-    several = {t.lower() for t in attributes["partialsTypes"].as_strings()} if "partialsTypes" in attributes else {""}
-    return (several.pop() or None) if len(several) == 1 else None
+        return [attributes[PARTIALS_TYPE].as_string().lower()] * parts
+    if "partialsTypes" in attributes:
+        return [kind.lower() or None for kind in attributes["partialsTypes"].as_strings()]
+    return [None] * parts
 
 
-def _proportion(attribute: ir.Attr) -> float:
-    """Share of the tile memory that a node may take; for a MultiConv the largest of its convolutions."""
-    return attribute.as_float() if attribute.type is ir.AttributeType.FLOAT else max(attribute.as_floats())
+def _proportions(attributes: Mapping[str, ir.Attr], parts: int) -> Sequence[float | None]:
+    """Shares of the tile memory that the parts of a node may take."""
+    if AVAILABLE_MEMORY not in attributes:
+        return [None] * parts
+    share = attributes[AVAILABLE_MEMORY]
+    return [share.as_float()] * parts if share.type is ir.AttributeType.FLOAT else list(share.as_floats())
 
 
 def options_of(prepared: Prepared) -> ModelOptions:
