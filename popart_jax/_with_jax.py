@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 
 from ._collector import without_collector
+from ._compat.jax_plugins import quick_discovery
 from ._random_state import random_state_kept
 
 _FIRST = "jax" not in sys.modules
 
-with random_state_kept(), without_collector():
+with random_state_kept(), without_collector(), quick_discovery():
     import jax as jax
 
     from ._compat.jax import settings

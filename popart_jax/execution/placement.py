@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 
 from ..buffers import aligned_copy, lasting
@@ -60,6 +59,8 @@ def to_every_host(array: jax.Array) -> np.ndarray:
     """Contents of a device array, including other processes' replicas; all processes must call it."""
     if array.is_fully_addressable or array.is_fully_replicated:
         return to_host(array)
+    import jax.experimental.multihost_utils as multihost_utils
+
     return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
@@ -15,7 +15,9 @@ from ..lowering.op_memo import OpMemo
 from ..ops.kernels import IPU, platform
 from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.replicas import AXIS as AXIS
-from ..optimizers.rules import Rule
+
+if TYPE_CHECKING:
+    from ..optimizers.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
 from ...enums import SyntheticDataMode, VariableRetrievalMode
 from ...errors import noted, popart_runtime_error
@@ -159,5 +158,7 @@ class HostWeights:
         """(a) of process `root` to all processes of a distributed run."""
         if jax.process_count() == 1:
             return
+        import jax.experimental.multihost_utils as multihost_utils
+
         everywhere = multihost_utils.broadcast_one_to_all(self.copy, is_source=jax.process_index() == root)
         self.copy.update({n: np.asarray(x).astype(self.copy[n].dtype) for n, x in everywhere.items()})
