@@ -2,8 +2,9 @@
 
 Planners round, so a figure is a step function of every size and has no useful derivative at a point. The straight line
 between two planned programs has one; this is the relaxation of `ipu_model.planner.surface` for whole programs. A step
-follows the slopes of all sizes at once, is planned, and is kept only when it is better. Where no such step helps, the
-strides are halved, down to single steps of the grid: the result has no better neighbour on the grid.
+follows the slopes of all sizes at once, is planned, and is kept only when it is better. Where no such step helps, all
+sizes move together, and along a limit one size is traded for another; then the strides are halved, down to single steps
+of the grid, and once more from wide ones. The result has no better neighbour on the grid.
 """
 
 # pyright: strict
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import chain, permutations
 from typing import Any, cast
 
 import jax
@@ -137,17 +139,20 @@ def search(
     grid = {name: _values(name, given) for name, given in bounds.items()}
     here = {name: len(values) // 2 for name, values in grid.items()} | _positions(start or {}, grid)
     planner = _Planner(fn_of_sizes, grid, target, _figure(objective), _limits(limits or {}), most)
-    strides = {name: max(1, len(values) // 4) for name, values in grid.items()}
+    wide = strides = {name: max(1, len(values) // 4) for name, values in grid.items()}
+    settled = None  # where the last pass from wide strides to single ones ended
     while planner.left:
         better = _step(planner, here, strides)
         if better is not None:
             here = better
         elif planner.top is None and any(here.values()):  # no program anywhere near: begin with the smallest sizes
             here = dict.fromkeys(here, 0)
-        elif all(s == 1 for s in strides.values()):
+        elif any(s > 1 for s in strides.values()):
+            strides = {name: max(1, s // 2) for name, s in strides.items()}
+        elif here == settled:
             break
         else:
-            strides = {name: max(1, s // 2) for name, s in strides.items()}
+            settled, strides = here, wide
     return planner.best()
 
 
@@ -212,6 +217,10 @@ class _Planner:
     def left(self) -> bool:
         return len(self.tried) < self.most
 
+    def may(self, at: Mapping[str, int]) -> bool:
+        """Whether the program at a position is planned, or may still be."""
+        return self.left or tuple(at.values()) in self.tried
+
     def __call__(self, at: Mapping[str, int]) -> Tried:
         key = tuple(at.values())
         if key not in self.tried:
@@ -266,7 +275,10 @@ class _Neighbour:
 
 
 def _step(plan: _Planner, here: dict[str, int], strides: Mapping[str, int]) -> dict[str, int] | None:
-    """A better position: along the slopes of all sizes, else along the best size alone; None where none is better."""
+    """A better position: along the slopes of all sizes, else by one size alone, by all together, or by a trade.
+
+    None where none is better.
+    """
     now, around = plan(here), list(_neighbours(plan, here, strides))
     gains = _gains(now, around)
     places = [n.at for n in sorted(around, key=lambda n: n.planned.rank)]
@@ -274,7 +286,20 @@ def _step(plan: _Planner, here: dict[str, int], strides: Mapping[str, int]) -> d
         steepest = max(abs(g) for g in gains.values())
         moves = {name: round(strides[name] * gain / steepest) for name, gain in gains.items()}
         places.insert(0, _clamped(plan, {name: k + moves.get(name, 0) for name, k in here.items()}))
-    return next((at for at in places if plan(at).rank < now.rank), None)
+    places += [_clamped(plan, {n: k + way * strides[n] for n, k in here.items()}) for way in (-1, 1)]
+    limited = any(0 < n.planned.excess < math.inf for n in around)
+    trades = _traded(plan, here, strides) if limited else ()
+    return next((at for at in chain(places, trades) if plan.may(at) and plan(at).rank < now.rank), None)
+
+
+def _traded(plan: _Planner, here: Mapping[str, int], strides: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """More of one size for less of another, at several rates: the way along a limit, where no size moves alone."""
+    for more, less in permutations(here, 2):
+        up, down = strides[more], strides[less]
+        for k, n in ((up, down), (up, 2 * down), (2 * up, down), (up, 1), (2 * up, 1)):
+            at = {**here, more: here[more] + k, less: here[less] - n}
+            if _clamped(plan, at) == at:
+                yield at
 
 
 def _neighbours(plan: _Planner, here: Mapping[str, int], strides: Mapping[str, int]) -> Iterator[_Neighbour]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -35,6 +37,55 @@ def test_the_best_of_a_small_grid_is_found_with_fewer_plans():
     assert every[found.sizes["batch"], found.sizes["width"]] == min(every.values())
     assert len(found.tried) < len(every) * 3 / 4
     assert found.objective == min(t.objective for t in found.tried)
+
+
+@pytest.mark.parametrize("start", [None, {"a": 1, "b": 1}, {"a": 16, "b": 1}, {"a": 1, "b": 16}])
+@pytest.mark.parametrize(("slope", "most"), [(1, 20), (3, 28), (7, 40)])
+def test_sizes_are_traded_along_a_limit(slope, most, start):
+    base = ipu_model.profile(jnp.sin, jnp.ones(8))
+
+    def sizes(report: ipu_model.Report) -> tuple[int, int]:
+        a, b = map(int, report.name.split())
+        return a, b
+
+    def area(report: ipu_model.Report) -> float:
+        a, b = sizes(report)
+        return -a * b
+
+    def rough(report: ipu_model.Report) -> float:  # as memory is: it grows, but not with every step
+        a, b = sizes(report)
+        return slope * a + b + (7 * a + 11 * b) % 5 / 2
+
+    every = [dataclasses.replace(base, name=f"{a} {b}") for a in range(1, 17) for b in range(1, 17)]
+    found = ipu_model.search(
+        lambda a, b: dataclasses.replace(base, name=f"{a} {b}"),
+        {"a": (1, 16), "b": (1, 16)},
+        objective=area,
+        limits={rough: most},
+        start=start,
+    )
+    assert found.objective == min(area(r) for r in every if rough(r) <= most)
+
+
+def test_cuts_that_are_better_only_together_are_found():
+    def cut(first: int, second: int) -> ipu_model.Report:
+        if first >= second:
+            raise ValueError("cuts in order")
+
+        def fn(x, w):
+            for k, width in enumerate((64, 64, 64, 64, 256)):
+                with jax.named_scope(f"layer{k}"):
+                    x = x[:, :64] @ w[:, :width]
+            return x
+
+        nodes = {f"layer{k}": ipu_model.NodePlacement(i := (k >= first) + (k >= second), i) for k in range(5)}
+        placement = ipu_model.Placement(nodes, 3, pipelined=True)
+        x, w = jnp.ones((1024, 64)), jnp.ones((64, 256))
+        return ipu_model.profile(fn, x, w, placement=placement, gradient_accumulation=4)
+
+    best = min(cut(a, b).total_cycles for a, b in itertools.combinations(range(1, 5), 2))
+    found = ipu_model.search(cut, {"first": range(1, 5), "second": range(1, 5)}, start={"first": 1, "second": 3})
+    assert found.objective == best
 
 
 def test_the_widest_layer_that_fits_is_the_widest():
