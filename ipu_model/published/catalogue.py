@@ -262,10 +262,19 @@ NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
 )  # fmt: skip
 
 
+def _maker(name: str) -> Callable[[str], Build] | None:
+    return next((make for pattern, make in NETWORKS if re.search(pattern, name.lower())), None)
+
+
+def is_named(name: str) -> bool:
+    """Whether a text holds the name of a network."""
+    return _maker(name) is not None
+
+
 def network(name: str, batch: int, config: Config) -> Network:
     """The network that a row describes; one of unknown name is a transformer of the described size."""
     name = name.lower()
-    make = next((make for pattern, make in NETWORKS if re.search(pattern, name)), None)
+    make = _maker(name)
     if make is not None:
         return make(name)(batch, config)
     parameters = re.match(r"([\d.]+) ?([kmb])", str(config.get("params", "")).lower())

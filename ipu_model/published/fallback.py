@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ipu_model.published.catalogue import network, number
+from ipu_model.published.catalogue import is_named, network, number
 from ipu_model.published.formula import FIXED, Formula, known
 from ipu_model.published.kernels import largest_square
 from ipu_model.published.names import BATCHES
@@ -43,7 +43,7 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula:
     if wanted.sort == "flop/s":
         return known(target.peak_flops("float" if precision.startswith("fp32") else "half"), wanted.sort)
     if wanted.sort == "byte/s":
-        return known(_rate(words, target), wanted.sort)
+        return known(_rate(f"{row['family']} {words}", target), wanted.sort)
     if wanted.sort.endswith("/s"):
         return Formula(({"kernel.small_cnn": 1.0},), work={wanted.sort.removesuffix("/s"): 1.0})
     if wanted.sort in ("cycles", "time"):
@@ -71,10 +71,10 @@ def _largest_batch(row: Mapping[str, Any], target: Target) -> int:
     ValueError
         When not even a batch of one fits, or memory does not grow.
     """
-    config = dict(row["config"])
-    if row["family"] in ("inference", "training"):
-        config = {"model": f"{row['what']} {row['family']}", **config}
+    config = {"model": f"{row['what']} {row['family']}", **row["config"]}
     words = f"{row['what']} {config}".lower()
+    if not is_named(words) and "layers" not in config:
+        raise ValueError(f"{row['what']!r}: of which network is not said")
     one, guess = _bytes(words, {**config, "batch": 1}, target), FIRST
     if one > target.memory:
         raise ValueError(f"{row['what']!r}: a batch of one takes {one:,.0f} of {target.memory:,} bytes")

@@ -50,7 +50,7 @@ def _capacity(config: Mapping[str, Any], what: str, precision: str, target: Targ
     need = config.get("bytes_per_tile_needed", asked and asked[1])
     if need:
         return known(size_in_bytes(need) <= target.tile_memory)
-    if "square matmul" in what:
+    if re.search(r"square (matmul|matrix (product|multipl))", what):
         return known(largest_square(target, precision))
     if "d" in config and "layers" in config:
         # weights, gradients and two moments, and the activations of every layer for the backward pass

@@ -34,6 +34,19 @@ FLAGS = {
     "data-type": ("dtype",), "a-rank": ("rank",), "max-label-length": ("label-length", "labels", "max-labels"),
     "num-classes": ("classes",), "max-time": ("time",), "pooling-type": ("pool-type",),
 }  # fmt: skip
+# Names that mean something else in other programs.
+OWN: Mapping[str, Mapping[str, str]] = {
+    "matrix_solver": {"n": "a-rank"},
+    "ctc_loss": {"t": "max-time", "l": "max-label-length", "c": "num-classes"},
+    "conv": {"n": "batch-size"}, "oct_conv": {"n": "batch-size"},
+    "pooling": {"n": "batch-size", "c": "channels"},
+}  # fmt: skip
+# Lists that rows may give as entries of their own, by the names of each.
+LISTS = {
+    "field": (("height", "h"), ("width", "w")),
+    "kernel-size": (("kernel-height", "kh"), ("kernel-width", "kw")),
+    "shape": (("rows", "vocabulary", "vocab-size", "num-embeddings"), ("width", "columns", "embedding-dim")),
+}
 SIZES = ("m", "k", "n")  # of a product, where one entry holds all three
 # Benchmark programs: other names, and the parameters that go without saying with them.
 PROGRAMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -85,14 +98,18 @@ def precision(text: str) -> str:
     return re.sub(r"\bhalf\b", "fp16", text)
 
 
-def flags(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters by the names that one benchmark program gives them: ``alpha_in`` is ``alpha-in``; ``56x56`` a list."""
-    known = {other: name for name, others in FLAGS.items() for other in others}
+def flags(params: Mapping[str, Any], op: str = "") -> dict[str, Any]:
+    """Parameters by the names that a benchmark program gives them: ``alpha_in`` is ``alpha-in``; ``56x56`` a list."""
+    known = {other: name for name, others in FLAGS.items() for other in others} | dict(OWN.get(op, {}))
     found: dict[str, Any] = {}
     for name, value in params.items():
         name = re.sub(r"[_ ]", "-", name.strip().lower())
         sides = isinstance(value, str) and re.fullmatch(r"\d+( ?[x×] ?\d+)+", value.strip())
         found[known.get(name, name)] = [int(side) for side in re.findall(r"\d+", value)] if sides else value
+    for name, sides in LISTS.items():
+        given = [next((key for key in keys if key in found), "") for keys in sides]
+        if name not in found and all(given):
+            found[name] = [found.pop(key) for key in given]
     return found
 
 

@@ -52,7 +52,7 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
     if op not in OPS:
         raise ValueError(f"no benchmark program {op!r}; there are {', '.join(sorted(OPS))}")
     given = config.get("params") or {k: v for k, v in config.items() if k not in BESIDE}
-    params = {**implied, **names.flags(given)}
+    params = {**implied, **names.flags(given, op)}
     if row["precision"] in HALF_SUMS:
         params.setdefault("partials-type", "half")
     if op == "gemm" and isinstance(sizes := params.get("shape", params.get("size")), list):

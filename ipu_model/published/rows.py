@@ -34,13 +34,17 @@ def target_of(row: Row) -> Target:
         For machines that are no IPU.
     """
     hardware = str(row.get("hardware") or "")
-    name = next((name for pattern, name in CHIPS if re.search(pattern, hardware.lower())), "")
+    name = _chip_name(hardware)
     if not name and "ipu" not in hardware.lower() and re.search(OTHERS, hardware.lower()):
         raise ValueError(f"hardware is {hardware!r}; figures of IPUs are predicted")
     name = name or "mk2"
     target = targets.get(name)
     used = re.search(r"(\d+) tiles used", hardware)
     return target.replace(tiles=int(used.group(1))) if used else target
+
+
+def _chip_name(hardware: str) -> str:
+    return next((name for pattern, name in CHIPS if re.search(pattern, hardware.lower())), "")
 
 
 def complete(row: Row) -> dict[str, Any]:
@@ -80,7 +84,10 @@ def model(row: Row, target: Target | None = None) -> Formula:
         found = next((formula for formula in ruled if formula is not None), None) or fallback.formula(row, target)
     asked = units.asked(found, row["what"], row["unit"], throughput.system_size(row["hardware"]))
     each = target.tiles if _of_one_tile(row) else 1  # rates are those of all tiles
-    return dataclasses.replace(asked, unit=asked.unit * each)
+    assumed = (
+        asked.assumed if _chip_name(row["hardware"]) else (*asked.assumed, f"{target.name} for {row['hardware']!r}")
+    )
+    return dataclasses.replace(asked, unit=asked.unit * each, assumed=assumed)
 
 
 def _of_one_tile(row: Row) -> bool:

@@ -108,10 +108,12 @@ def _blur_step(part: str, vector: str, width: float, height: float, count: int, 
 def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: Target) -> Formula:
     extents = numbers(str(config.get("grid", "1x1x1" if "3d" in str(config["equation"]).lower() else "1x1")))
     order = len(extents)
-    if "fits" in what:
+    if "fits" in what or "outcome" in unit:
         # the largest grid whose cells fit; several IPUs keep buffers for their borders
         kind = "stencil.cell_bytes" if count == 1 else f"stencil.cell_bytes_{order}d"
         cells = count * target.memory / target.fitted.get(kind, 16.0)
+        if "outcome" in unit:
+            return known(math.prod(extents) <= cells)
         return known(cells if "cells" in unit else cells ** (1 / order))
     cells = math.prod(extents)
     # bound by memory: a cell costs alike in two and three dimensions
@@ -123,7 +125,11 @@ def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: T
     operations, traffic = HEAT.get(order, HEAT[3])
     steps = repeats(what, float(config.get("steps", 1000)))
     work = {"flop": operations * cells * steps, "byte": traffic * cells * steps, "cell": cells * steps, "step": steps}
-    return Formula(({k: v * steps for k, v in quantities.items()},), work=work)
+    said = "steps" in config or repeats(what, 0.0) > 0
+    assumed = (() if said else (f"{steps:,.0f} steps",)) + (
+        () if "heat" in str(config["equation"]).lower() else (f"a step of {config['equation']} as one of heat",)
+    )
+    return Formula(({k: v * steps for k, v in quantities.items()},), work=work, assumed=assumed)
 
 
 def _lbm_quantities(extents: list[float], count: int, target: Target) -> dict[str, float]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_model.published.catalogue import network, number
+from ipu_model.published.catalogue import is_named, network, number
 from ipu_model.published.formula import FIXED, Formula, known
 from ipu_model.published.names import BATCHES
 from ipu_model.published.networks import Network
@@ -44,6 +44,7 @@ AS_PROGRAMMED = {
     "inference": frozenset({"transformer", "cnn", "grouped_cnn", "graph", "recurrent", "single_ipu_lm", "mlp", "rays"}),
     "training": frozenset({"cnn"}),
 }
+TIMED = r"epoch|time[- ]to|\bstep|\biteration|\bbatch|\bupdate"  # words that say how much training a time is of
 WAITING = r"latency|response|host included"  # words for what a request takes; others ask for the time of a batch
 PACKED = {128: 0.9, 512: 0.55}  # share of the tokens that remain when short sequences share a row, by sequence length
 
@@ -137,6 +138,7 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
     if precision and not re.search(r"16|half|fp8|mixed", precision):
         assumed.append(f"half precision in place of {precision}")
     assumed += [] if re.search(r"16\.16|fp16 partials", precision) else ["half partial results"]
+    assumed += [] if is_named(name) else ["a network of unknown name, priced by its configuration"]
     if not training:
         network_ = network(name, number(config, "batch", 1), config)
         if network_.served == "text" and re.search(_BY_TOKEN, what):
@@ -242,6 +244,10 @@ def _work(network: Network, items: float) -> dict[str, float]:
 
 def _training(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     network, system, what = case.network, case.system, str(row["what"]).lower()
+    if parse(str(row["unit"])).sort == "time" and not re.search(TIMED, what):
+        raise ValueError(
+            f"{what!r}: how long it trains is not said; ask for the time of a step, of an epoch or to train"
+        )
     step = training_cycles(network, target, system)
     # hosts, gateways and links between machines cost a share for every doubling of the system
     quantities = {_stretch("training", network.kind): step, "training.scaling": step * math.log2(case.count)}

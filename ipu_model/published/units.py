@@ -11,8 +11,9 @@ from ipu_model.published.formula import Formula
 
 PREFIXES = {"": 1.0, "k": 1e3, "kilo": 1e3, "m": 1e6, "mega": 1e6, "million": 1e6, "g": 1e9, "giga": 1e9, "t": 1e12,
             "p": 1e15}  # fmt: skip
-TIMES = {"s": 1.0, "sec": 1.0, "second": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0,
-         "minute": 60.0, "h": 3600.0, "hour": 3600.0}  # fmt: skip
+TIMES = {"s": 1.0, "sec": 1.0, "second": 1.0, "ms": 1e-3, "msec": 1e-3, "millisecond": 1e-3, "us": 1e-6, "µs": 1e-6,
+         "usec": 1e-6, "microsecond": 1e-6, "ns": 1e-9, "nanosecond": 1e-9, "min": 60.0, "minute": 60.0, "h": 3600.0,
+         "hr": 3600.0, "hour": 3600.0}  # fmt: skip
 # What a rate counts: a pattern of its name, the kind of work, and the amount of work of one; other names count items.
 COUNTED = (
     (r"flops?", "flop", 1.0), (r"b|bytes?", "byte", 1.0), (r"bits?", "byte", 1 / 8), (r"tokens?", "token", 1.0),

@@ -47,6 +47,18 @@ def answer(*args, **config) -> float:
      row("conv", "memory, all tiles", "bytes", op="conv", params=CONV)),
     (row("conv", "total memory", "bytes", op="conv", params=CONV),
      row("conv", "memory used", "bytes", op="conv", params=CONV)),
+    (row("conv", op="conv", params=CONV),
+     row("conv", N=2, H=28, W=28, kh=3, kw=3, pad=1, cin=64, cout=96)),
+    (row("solver", op="matrix_solver", params={"a-rank": 16, "cholesky": True, "block-size": 16}),
+     row("solver", op="cholesky", params={"n": 16, "block-size": 16})),
+    (row("embedding", op="embedding", params={"shape": [1000, 64], "num-indices": 96}),
+     row("embedding", op="embedding", params={"rows": 1000, "width": 64, "lookups": 96})),
+    (row("ctc", op="ctc_loss", params={"max-time": 20, "max-label-length": 5, "num-classes": 4}),
+     row("ctc", op="ctc_loss", params={"T": 20, "L": 5, "C": 4})),
+    (row("conv", "run time", "us", op="conv", params=CONV),
+     row("conv", "run time", "microseconds", op="conv", params=CONV)),
+    (row("max_problem_size", "largest square matmul that fits", "matrix dimension"),
+     row("max_problem_size", "largest square matrix product that fits", "rows")),
 ])  # fmt: skip
 def test_other_words_for_a_row_have_one_answer(one, same):
     assert published.predict(one) == published.predict(same) > 0
@@ -114,7 +126,32 @@ def test_a_matrix_that_does_not_fit_is_no_limit_of_a_solver():
     assert rank > 4096
 
 
+@pytest.mark.parametrize(("asked", "words"), [
+    (row("memory_bound", "run time", "s", equation="2D heat", grid="400x400"), "1,000 steps"),
+    (row("memory_bound", "time of 9 steps", "s", equation="2D wave", grid="40x40"), "a step of 2D wave as one of heat"),
+    (row("gemm", hardware="", op="gemm", params={"m": 8, "k": 8, "n": 8}), "mk2 for ''"),
+    (row("inference", "Foo rate", "samples/s", layers=1, hidden=64, seq=8), "a network of unknown name, priced by "),
+])  # fmt: skip
+def test_what_a_row_leaves_out_is_said(asked, words):
+    assert any(assumed.startswith(words) for assumed in published.explain(asked).assumed)
+
+
+def test_a_grid_fits_up_to_the_largest_that_does():
+    largest = answer("max_problem_size", "largest grid that fits", "grid points per dimension", equation="2D heat")
+    fits = [answer("max_problem_size", "does it fit", "outcome", equation="2D heat", grid=f"{n}x{n}")
+            for n in (int(largest), int(largest) + 1)]  # fmt: skip
+    assert fits == [1, 0]
+
+
+def test_bytes_between_tiles_cross_the_exchange():
+    chip = target.get("mk2")
+    rate = chip.exchange_bytes_per_cycle * chip.tiles * chip.clock_hz
+    assert answer("exchange", "tile to tile bandwidth", "byte/s") == pytest.approx(rate)
+
+
 @pytest.mark.parametrize(("asked", "message"), [
+    (row("training", "U-Net training time", "hours", hardware="Bow Pod16"), "how long it trains is not said"),
+    (row("max_problem_size", "largest batch that fits", "batch"), "of which network is not said"),
     (row("reduce", "cycles of the local stage", op="reduction", shape=[64, 32], dims=[1]), "stage .* not known apart"),
     (row("conv", "energy", op="conv", params=CONV), "not 'energy'"),
     (row("memory_bound", "run time", "s", grid="100x100"), 'no rule knows a time of .run time'),
