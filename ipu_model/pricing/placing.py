@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from ipu_model.placement import Placement
 from ipu_model.walk.program import Program
 
@@ -10,7 +12,7 @@ def ipus_of(program: Program, placement: Placement) -> tuple[list[int], list[int
     """IPU of each step and home IPU of each value.
 
     Placed nodes say it themselves; an argument lives with its first placed reader; everything else (the optimizer,
-    glue between nodes) follows its operands.
+    glue between nodes) follows its operands, and what has none that is placed (a moment that decays) its readers.
     """
     home = [-1] * len(program.values)
     if placement.ipus <= 1:
@@ -26,19 +28,25 @@ def ipus_of(program: Program, placement: Placement) -> tuple[list[int], list[int
     where = []
     for step in program.steps:
         placed = placement.nodes.get(step.unit)
-        ipu = placed.ipu if placed else next((home[i] for i in step.inputs if i >= 0 and home[i] >= 0), -1)
-        where.append(ipu)
-        if ipu < 0:
-            continue  # without placed operands: goes to its first reader
-        for i in (*step.inputs, *step.outputs):
-            if i >= 0 and home[i] < 0:
-                home[i] = ipu
+        where.append(placed.ipu if placed else _home_of(step.inputs, home))
+        _settle((*step.inputs, *step.outputs), where[-1], home)
+    for at, step in reversed([*enumerate(program.steps)]):
+        if where[at] < 0:
+            where[at] = _home_of(step.outputs, home)
+            _settle(step.inputs, where[at], home)
     last = placement.ipus - 1
-    found = [
-        min(last, max(0, ipu if ipu >= 0 else next((home[o] for o in step.outputs), 0)))
-        for step, ipu in zip(program.steps, where, strict=True)
-    ]
-    return found, [min(last, max(0, h)) for h in home]
+    return [min(last, max(0, ipu)) for ipu in where], [min(last, max(0, h)) for h in home]
+
+
+def _home_of(values: Iterable[int], home: Sequence[int]) -> int:
+    return next((home[i] for i in values if i >= 0 and home[i] >= 0), -1)
+
+
+def _settle(values: Iterable[int], ipu: int, home: list[int]) -> None:
+    """Values without a home live on `ipu`, if that is one."""
+    for i in values:
+        if i >= 0 and home[i] < 0:
+            home[i] = ipu
 
 
 def transfers(program: Program, step_ipu: list[int], home: list[int]) -> dict[int, int]:

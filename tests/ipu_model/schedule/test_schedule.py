@@ -171,3 +171,28 @@ def test_timeline_of_a_pipeline_has_a_clock_for_each_ipu():
     assert max(ends.values()) <= flow
     assert min(s.start for s in report.steps if s.phase == "update") == pytest.approx(flow)
     assert ipu_model.Report.from_json(report.to_json()) == report
+
+
+def test_the_state_of_an_optimizer_lives_with_its_weight():
+    def step(state, x):
+        ws, moments = state
+
+        def loss(ws):
+            y = x
+            for k, w in enumerate(ws):
+                with jax.named_scope(f"block{k}"):
+                    y = jnp.tanh(y @ w)
+            return (y * y).sum()
+
+        moments = [0.9 * m + 0.1 * g for m, g in zip(moments, jax.grad(loss)(ws), strict=True)]
+        return [w - 0.01 * m for w, m in zip(ws, moments, strict=True)], moments
+
+    weights = [jax.ShapeDtypeStruct((256, 256), jnp.float32)] * 4
+    nodes = {f"block{k}": ipu_model.NodePlacement(k, k) for k in range(4)}
+    placement = ipu_model.Placement(nodes, ipus=4, pipelined=True)
+    x = jax.ShapeDtypeStruct((64, 256), jnp.float32)
+    report = ipu_model.profile(step, (weights, weights), x, placement=placement)
+    kept = [(v.name, v.ipu) for v in report.memory.variables if v.name.startswith("state")]
+    assert sorted(kept) == [(f"state[{part}][{k}]", k) for part in range(2) for k in range(4)]
+    crossing = {s.shape for s in report.steps if s.cycles.inter_ipu}
+    assert crossing == {"float32[64,256]"}  # activations and their gradients, no weights and no moments
