@@ -25,9 +25,9 @@ class Report(Document):
         write_whole(path, self.to_json().encode())
         return path
 
-    def summary(self, *, show_execution_steps: bool = False, show_var_storage: bool = False) -> str:
-        """Text for people and for programs that parse Poplar's summary; see `ipu_model.report.summary`."""
-        return summary.render(self, show_execution_steps=show_execution_steps, show_var_storage=show_var_storage)
+    def summary(self, **options: bool) -> str:
+        """Text for people and for programs that parse Poplar's summary; options: see `ipu_model.report.summary`."""
+        return summary.render(self, **options)
 
     def __str__(self) -> str:
         """Ten lines: time, where it goes, memory, and the dearest operations."""

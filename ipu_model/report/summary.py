@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from ipu_model.report.explain import uncertainty
 from ipu_model.report.model import Document, StepRow
@@ -17,7 +18,13 @@ KINDS = (
 )
 
 
-def render(report: Document, *, show_execution_steps: bool = False, show_var_storage: bool = False) -> str:
+def render(
+    report: Document,
+    *,
+    show_execution_steps: bool = False,
+    show_var_storage: bool = False,
+    group_host_copies: bool = False,
+) -> str:
     """Text summary.
 
     Parameters
@@ -26,10 +33,12 @@ def render(report: Document, *, show_execution_steps: bool = False, show_var_sto
         Add the nested program, one step per line.
     show_var_storage : bool
         Add the variables of the peak.
+    group_host_copies : bool
+        In the nested program all inputs are copied at once before everything else, and all outputs after it.
     """
     sections = [_target(report), _graph(report), _memory(report, show_var_storage), _execution(report)]
     if show_execution_steps:
-        sections.append(_program(report))
+        sections.append(_program(report, group_host_copies))
     if report.unpriced or report.assumptions:
         sections.append(_notes(report))
     return "\n".join("\n".join(s) + "\n" for s in sections)
@@ -142,16 +151,32 @@ def _busy(r: Document) -> float:
     return busy
 
 
-def _program(r: Document) -> list[str]:
-    """Nested program, one step per line."""
-    lines, depth = ["Program:", "  Sequence"], {0: 2}
+def _program(r: Document, grouped: bool) -> list[str]:
+    """Nested program, one step per line; the host picks it among those of the engine, hence the Switch."""
+    head, lines, depth = ["Program:", "  Switch", "    Sequence"], [], {0: 3}
     for k, f in enumerate(r.frames[1:], 1):
         depth[k] = depth[f.parent] + (1 if f.kind in ("repeat", "while", "branch") else 0)
     opened = {0}
     for step in r.steps:
         lines += _open_frames(r, step.frame, opened, depth)
         lines += ["  " * depth[step.frame] + text for text in step_lines(step)]
-    return lines
+    return head + (_grouped(lines) if grouped else lines)
+
+
+def _grouped(lines: list[str]) -> list[str]:
+    """In each stretch of one loop, copies to and from the host as one each, its first and its last step."""
+    found = []
+    for depth, stretch in groupby(lines, lambda line: len(line) - len(line.lstrip())):
+        into, out, rest = [], [], []
+        for line in stretch:
+            kind, _, path = line.strip().partition(": ")
+            if kind != "StreamCopy":
+                rest.append(line)
+            else:
+                (into if path.endswith("/in") else out).append(path)
+        one = lambda paths, indent=" " * depth: [f"{indent}StreamCopy: {', '.join(paths)}"] if paths else []  # noqa: E731
+        found += one(into) + rest + one(out)
+    return found
 
 
 def _open_frames(r: Document, frame: int, opened: set[int], depth: dict[int, int]) -> Iterator[str]:

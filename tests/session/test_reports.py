@@ -147,6 +147,28 @@ def test_what_fits_is_no_error():
     assert outcome.isSuccessful()
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_grouped_transfers_are_the_first_and_the_last_step(grouped):
+    builder = popart.Builder()
+    x, y = (builder.addInputTensor(popart.TensorInfo("FLOAT", [4])) for _ in range(2))
+    first = builder.aiOnnx.exp([x])
+    last = builder.aiOnnx.add([first, y])
+    flow = popart.DataFlow(1, {out: popart.AnchorReturnType("All") for out in (first, last)})
+    options = popart.SessionOptions()
+    options.groupHostSync, options.reportOptions = grouped, {"showExecutionSteps": "true"}
+    device = popart.DeviceManager().createIpuModelDevice({})
+    session = popart.InferenceSession(builder.getModelProto(), flow, device, userOptions=options)
+    session.prepareDevice()
+    text = session.getSummaryReport()
+    steps = [line.split(":")[0].strip() for line in text[text.index("Program:") :].split("\n\n")[0].splitlines()[1:]]
+    assert steps[:2] == ["Switch", "Sequence"]
+    kinds = [step for step in steps[2:] if step in ("StreamCopy", "OnTileExecute")]
+    if grouped:
+        assert (kinds[0], kinds[-1], kinds.count("StreamCopy")) == ("StreamCopy", "StreamCopy", 2)
+    else:
+        assert kinds.count("StreamCopy") == 4
+
+
 def test_each_convolution_of_a_multiconv_has_its_own_partial_sums():
     builder = popart.Builder()
     x, k = builder.addInputTensor("FLOAT16", [2, 4, 4, 4]), builder.addInputTensor("FLOAT16", [3, 4, 3, 3])

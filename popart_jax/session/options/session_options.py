@@ -171,9 +171,7 @@ class SessionOptions(OptionsBase):
     prefetchBufferingDepthMap: dict[str, int] = deprecated("bufferingDepthMap")
     rearrangeAnchorsOnHost: bool = accepted(True, "layout of anchors; XLA returns them in C order")
     rearrangeStreamsOnHost: bool = accepted(False, "checked; layout of inputs, which XLA takes in C order")
-    groupHostSync: bool = accepted(
-        False, "order of transfers; a step takes all inputs first and returns all anchors last"
-    )
+    groupHostSync: bool = modelled(False, "the summary's program copies all inputs at once first, all outputs last")
     enableMergeExchange: bool = accepted(True, "merging of transfers; a step has one transfer in and one out")
     enableEfficientOverlapIOTopoCons: bool = accepted(False, "compile time of overlapped transfers; XLA schedules here")
 

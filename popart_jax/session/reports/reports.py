@@ -58,10 +58,11 @@ class Reports:
 
     def summary(self) -> str:
         """Summary of the step, as text."""
-        options = self._prepared.request.options.reportOptions
+        options = self._prepared.request.options
         return self.report().summary(
-            show_execution_steps=options.get("showExecutionSteps") == "true",
-            show_var_storage=options.get("showVarStorage") == "true",
+            show_execution_steps=options.reportOptions.get("showExecutionSteps") == "true",
+            show_var_storage=options.reportOptions.get("showVarStorage") == "true",
+            group_host_copies=options.groupHostSync,
         )
 
     def stable_hlo(self) -> bytes:
