@@ -34,8 +34,9 @@ Trainable: TypeAlias = "str | re.Pattern[str] | Callable[..., bool] | Iterable[s
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"  # PyTorch's exporter, torch.onnx.export(dynamo=True)
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
-_GENERATED = re.compile(  # the last alternative: operands of TensorFlow's operators on two numbers
-    r"(val|const|constant|scalar_tensor)[_\w]*\d*$|.*::.*|\d+$|.*/(x|y|const(_\d+)?)(:0)?$", re.IGNORECASE
+_GENERATED = re.compile(  # the last two: operands of TensorFlow's operators on two numbers, results of PyTorch's
+    r"(val|const|constant|scalar_tensor)[_\w]*\d*$|.*::.*|\d+$|.*/(x|y|const(_\d+)?)(:0)?$|/.*_output_\d+$",
+    re.IGNORECASE,
 )
 _STEP = re.compile(  # names that PyTorch's exporter gives to computed values; weights have names of modules
     r"(val|int64|zeros|ones|full|empty|arange|eye|linspace|scalar_tensor|_?to_copy|convert_element_type|lift_fresh)\w*"

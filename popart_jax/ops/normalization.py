@@ -229,7 +229,7 @@ def _stash(x: jax.Array, stash_type: int) -> jax.Array:
 operator("LayerNormalization", ROUNDS | ROW_BY_ROW)
 
 
-@lowers("LayerNormalization", 17)
+@lowers("LayerNormalization", 1, 17)  # 1: ONNX Runtime's, which its optimizer writes into models of older opsets
 def layer_norm(x, scale, bias=None, /, *, axis=-1, epsilon=1e-5, stash_type=1):
     _check_scales(x, Scale=scale, B=bias)
     stashed = _stash(x, stash_type)

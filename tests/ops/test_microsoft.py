@@ -30,7 +30,7 @@ def i32(values):
 def quiet(op, inputs, n_out, attributes):
     options = ort.SessionOptions()
     options.log_severity_level = 4
-    proto = model(op, inputs, n_out, domain="com.microsoft", **attributes)
+    proto = model(op, inputs, n_out, **{"domain": "com.microsoft", **attributes})
     session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return session.run(None, {f"x{i}": x for i, x in enumerate(inputs) if x is not None})
 
@@ -60,6 +60,7 @@ CASES = {
     "GatherND": ("GatherND", [f32(3, 4, 2), np.array([[0, 1], [2, 3]], np.int64)], 1, {}),
     "Range": ("Range", [np.float32(1), np.float32(7), np.float32(2)], 1, {}),
     "CDist": ("CDist", [f32(3, 4), f32(5, 4)], 1, {"metric": "euclidean"}),
+    "LayerNormalization of older opsets": ("LayerNormalization", [H, f32(8), f32(8)], 3, {"domain": "", "opset": 14}),
     "SkipLayerNormalization": ("SkipLayerNormalization", [H, f32(2, 5, 8), f32(8), f32(8), f32(8)], 4, {}),
     "SkipSimplifiedLayerNormalization": ("SkipSimplifiedLayerNormalization", [H, f32(2, 5, 8), f32(8)], 1, {}),
     "EmbedLayerNormalization": (
@@ -129,7 +130,7 @@ def test_against_onnxruntime(name):
     static = [i for i, x in enumerate(inputs) if x is not None and x.dtype.kind in "iu" and x.ndim == 0]
     static += range(len(inputs)) if op == "Range" else ()
     expected = quiet(op, inputs, n_out, attributes)
-    found = run(op, inputs, n_out, domain="com.microsoft", static=static, x64=True, **attributes)
+    found = run(op, inputs, n_out, **{"domain": "com.microsoft", "static": static, "x64": True, **attributes})
     for want, got in zip(expected, found, strict=True):
         got = np.asarray(got)
         assert got.shape == want.shape
