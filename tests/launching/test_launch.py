@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 
@@ -70,8 +71,6 @@ def test_killed_process_ends_the_others_within_ten_seconds(tmp_path):
     assert job.stdout is not None
     pids = dict(job.stdout.readline().split(" pid ") for _ in range(2))
     began = time.monotonic()
-    import os
-
     os.kill(int(pids["[1]"]), signal.SIGKILL)
     code, _, err = finish(job)
     assert time.monotonic() - began < 10
