@@ -184,7 +184,7 @@ def _directional(
         return _weighted([results[n] for n in outputs], masks, jnp)
 
     with enable_x64():
-        gradients = jax.grad(total)({n: jnp.asarray(feeds[n]) for n in names})
+        gradients = jax.jit(jax.grad(total))({n: jnp.asarray(feeds[n]) for n in names})
         found = []
         for name in names:
             for k in range(DIRECTIONS):
