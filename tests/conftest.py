@@ -2,8 +2,8 @@
 
 Programs are compiled to plain machine code (`_compile_quickly`): XLA's passes over a program all run, those over its
 machine code do not. That halves the run. ``JAX_DISABLE_MOST_OPTIMIZATIONS=0 python -m pytest`` compiles as users do.
-All programs of a thread are lowered in one MLIR context (`_share_contexts`): making one takes a fifth of the time that a
-small program takes to compile.
+All programs of a thread are lowered in one MLIR context (`_share_contexts`): to make one takes a fifth of the time that
+a small program takes to compile.
 
 Compiled programs are dropped as a worker grows, and its peak has a limit. Memory is read from ``/proc``; on systems
 without it nothing is dropped or checked.
