@@ -28,6 +28,7 @@ from ipu_model.placement import Argument, Placement
 from ipu_model.pricing import price
 from ipu_model.report.report import Report
 from ipu_model.walk import Op, walk
+from ipu_model.walk.program import PRODUCTS
 
 FREE = frozenset((*VIEWS, *MARKS))
 SLOW = {
@@ -174,9 +175,6 @@ class Roofline:
     def bandwidth(self, moved: int) -> float:
         """Bytes/s of the smallest level of memory that holds so many bytes; the device's memory holds any number."""
         return next((level.bytes_per_second for level in self.levels if moved <= level.holds), self.bytes_per_second)
-
-
-PRODUCTS = ("dot_general", "conv_general_dilated")
 
 
 def from_figures(data: Mapping[str, Any]) -> Roofline:

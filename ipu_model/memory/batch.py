@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from ipu_model.pricing import Priced
-from ipu_model.walk.program import Op, Program, Tensor, tensor
+from ipu_model.walk.program import PRODUCTS, Op, Program, Tensor, tensor
 from ipu_model.walk.scope import FORWARD
 
 STATE = ("weight", "optimizer_state")
-PRODUCTS = ("dot_general", "conv_general_dilated")
 
 
 def micro_batch(priced: Priced) -> int:

@@ -9,11 +9,11 @@ from typing import Any
 
 from ipu_model.memory.batch import STATE, Smaller, micro_batch
 from ipu_model.memory.liveness import Change
-from ipu_model.memory.replan import PLANNED, Fullest
+from ipu_model.memory.replan import Fullest
 from ipu_model.placement import Argument, NodePlacement, Placement
 from ipu_model.pricing import Priced
 from ipu_model.report.model import Document, Lever
-from ipu_model.walk.program import Op, Tensor, tensor
+from ipu_model.walk.program import PRODUCTS, Op, Tensor, tensor
 
 Again = Callable[..., Document]
 RECOMPUTED_GROUPS = 3
@@ -76,7 +76,7 @@ def _smaller_proportion(report: Document, priced: Priced, fullest: Fullest) -> I
     at = report.memory.peak_step
     step = priced.program.steps[at]
     op, node = step.op, step.unit
-    if op.primitive not in PLANNED or not node:
+    if op.primitive not in PRODUCTS or not node:
         return
     now = op.attributes.available_memory or priced.context.options.available_memory
     less = 0.3 if now > 0.3 else now / 2

@@ -17,9 +17,8 @@ from ipu_model.memory.addresses import highest
 from ipu_model.memory.code import code_by_tile
 from ipu_model.memory.liveness import Change, Liveness, sweep
 from ipu_model.pricing import Priced
-from ipu_model.walk.program import Op
+from ipu_model.walk.program import PRODUCTS, Op
 
-PLANNED = frozenset(("dot_general", "conv_general_dilated"))
 AT_ONCE, ROUNDS = 3, 8
 
 
@@ -62,7 +61,7 @@ class Fullest:
         return self.address(live)
 
     def _again(self, op: Op, changed: Callable[[Op], Op | None]) -> OpCost | None:
-        other = changed(op) if op.primitive in PLANNED else None
+        other = changed(op) if op.primitive in PRODUCTS else None
         if other is None:
             return None
         cost = rules()[op.primitive](other, self.priced.context)

@@ -108,12 +108,6 @@ def layer_norm(w: Weights, x: Array) -> Array:
     return (x - mean) * inverse * w(x.shape[-1]) + w(x.shape[-1])
 
 
-def batch_norm(w: Weights, x: Array) -> Array:
-    """Normalisation over batch and field with the statistics of the batch."""
-    mean, inverse = statistics(x, (0, 2, 3))
-    return (x - mean) * (inverse * w(1, x.shape[1], 1, 1)) + w(1, x.shape[1], 1, 1)
-
-
 def attention(w: Weights, x: Array, heads: int, memory: Array | None = None, causal: bool = False) -> Array:
     """Attention of ``[batch, tokens, width]`` over itself, or over `memory`."""
     batch, tokens, width = x.shape

@@ -23,6 +23,7 @@ from ipu_model.report.model import (
 from ipu_model.report.report import Report
 from ipu_model.schedule import Span, Timing
 from ipu_model.target import Target
+from ipu_model.walk.program import PRODUCTS
 from ipu_model.walk.scope import PHASES, UPDATE
 
 
@@ -98,9 +99,6 @@ def _starts(priced: Priced, time: Timing) -> list[float]:
         found.append(clocks[own])
         clocks[own] += float(priced.costs[at].total) * priced.trips[at]
     return found
-
-
-PRODUCTS = ("dot_general", "conv_general_dilated")
 
 
 def _steps(priced: Priced, live: Liveness, time: Timing) -> tuple[StepRow, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 
 from ipu_model.report.explain import uncertainty
 from ipu_model.report.model import Document, StepRow
 from ipu_model.report.overflow import render as overflow_text
+from ipu_model.walk.scope import pieces
 
 KINDS = (
     ("compute", "compute cycles (including idle threads)"),
@@ -224,6 +226,7 @@ def _percent(part: float, whole: float) -> str:
 
 
 DEAREST = 5  # operations in the short summary
+SAYING = 0.1  # share of the cycles below which the dearest operations together say little
 NAME_WIDTH = 48
 
 
@@ -239,16 +242,31 @@ def short(r: Document) -> str:
     ipus = "" if t["architecture"] == "roofline" else f", {t['ipusPerReplica']} IPU(s)"
     verdict = "fits" if r.fits else "does not fit"
     rate = f", {r.schedule.samples_per_second:,.1f} samples/s" if r.schedule.samples_per_second else ""
-    dearest = sorted(r.operations, key=lambda o: -o.cycles.total)
+    levers = (lever.change for lever in r.overflow.levers or () if lever.enough) if r.overflow else ()
+    remedy = next((f"; enough alone: {change}" for change in levers), "")
     lines = [
         f"{r.name} on {t['name']}{ipus}, all figures modelled",
         f"  {r.total_cycles:,.0f} cycles, {r.schedule.seconds * 1e3:,.3f} ms{rate}",
         f"  of which {shares or 'nothing'}",
-        f"  {verdict}: fullest tile {m.max_tile:,} of {m.bytes_per_tile:,} bytes, {m.total:,} in all",
-        f"  dearest of {len(dearest):,} operations:",
-        *(f"    {o.cycles.total / total:6.1%}  {_shortened(o.node)} ({o.phase})" for o in dearest[:DEAREST]),
+        f"  {verdict}: fullest tile {m.max_tile:,} of {m.bytes_per_tile:,} bytes, {m.total:,} in all{remedy}",
+        *_dearest(r, total),
     ]
     return "\n".join(lines)
+
+
+def _dearest(r: Document, total: float) -> list[str]:
+    """The dearest operations; the dearest scopes where single operations say little."""
+    rows = Counter({f"{_shortened(o.node)} ({o.phase})": o.cycles.total for o in r.operations})
+    scopes: Counter[str] = Counter()
+    for o in r.operations:
+        scopes[f"{_shortened(next(iter(pieces(o.node)), o.node))} ({o.phase})"] += o.cycles.total
+    small = sum(cycles for _, cycles in rows.most_common(DEAREST)) < SAYING * total
+    if small and len(scopes) < len(r.operations):
+        found, count, what = scopes, len(scopes), "scopes"
+    else:
+        found, count, what = rows, len(r.operations), "operations"
+    lines = [f"    {cycles / total:6.1%}  {name}" for name, cycles in found.most_common(DEAREST)]
+    return [f"  dearest of {count:,} {what}:", *lines]
 
 
 def _shortened(name: str) -> str:

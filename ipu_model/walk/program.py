@@ -14,6 +14,7 @@ from ipu_model.walk.scope import Scope
 #: The IPU has no 64-bit arithmetic: 64-bit types are priced as their 32-bit ones, as PopART runs them.
 WIDTHS = {"bool": 1, "int64": 4, "uint64": 4, "float64": 4, "complex64": 8, "complex128": 8, "int4": 1, "uint4": 1}
 NO_VALUE = -1
+PRODUCTS = ("dot_general", "conv_general_dilated")  # primitives that are planned as convolutions
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,3 +147,28 @@ def test_named_scopes_win_over_lines():
             return jnp.sin(x)
 
     assert [o.node for o in ipu_model.profile(scoped, jnp.ones(64)).operations] == ["block"]
+
+
+def test_many_small_operations_are_listed_by_scope():
+    def fn(x):
+        for k in range(60):
+            with jax.named_scope(f"onnx[layer{k // 20}/op{k}]"):
+                x = jnp.tanh(x)
+        return x
+
+    lines = str(ipu_model.profile(fn, jnp.ones(64))).splitlines()
+    assert lines[4].strip() == "dearest of 3 scopes:"
+    assert lines[5].split() == ["33.3%", "layer0", "(forward)"]
+    assert len(lines) <= 10
+
+
+def test_the_short_summary_names_what_would_make_a_program_fit():
+    def fn(x, w):
+        return jnp.tanh(x @ w)
+
+    half = jnp.float16
+    operands = jax.ShapeDtypeStruct((262144, 1024), half), jax.ShapeDtypeStruct((1024, 1024), half)
+    report = ipu_model.profile(fn, *operands)
+    best = report.overflow.levers[0]
+    assert best.enough
+    assert str(report).splitlines()[3].endswith(f"; enough alone: {best.change}")
