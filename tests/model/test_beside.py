@@ -138,6 +138,24 @@ def test_a_link_out_of_the_folder_is_followed_by_no_model(stored: Path) -> None:
         run(referring_to(stored, "inside.data"))
 
 
+def test_files_that_a_cache_links_are_read(stored: Path, tmp_path: Path) -> None:
+    """Hugging Face's cache links files by name into a folder; installers make hard links."""
+    x = {"x": X}
+    theirs = np.asarray(onnxruntime.InferenceSession(stored).run(None, x)[0])
+    cached, hard = tmp_path / "snapshot", tmp_path / "hard"
+    cached.mkdir()
+    hard.mkdir()
+    for name in ("m.onnx", "m.data"):
+        (cached / name).symlink_to(stored.with_name(name))
+        (hard / name).hardlink_to(stored.with_name(name))
+    for folder in (cached, hard):
+        fn, params = popart.to_jax(folder / "m.onnx")
+        np.testing.assert_allclose(fn(params, X)["y"], theirs, rtol=1e-5)
+        np.testing.assert_allclose(run(folder / "m.onnx")[1], theirs, rtol=1e-5)
+    fn.save(tmp_path / "saved.onnx", params)
+    np.testing.assert_array_equal(onnxruntime.InferenceSession(tmp_path / "saved.onnx").run(None, x)[0], theirs)
+
+
 def test_programs_of_popart_read_any_file(stored: Path, popart_names: None) -> None:
     theirs = np.asarray(onnxruntime.InferenceSession(stored).run(None, {"x": X})[0])
     _, y = run(referring_to(stored, str(stored.with_name("m.data"))))

@@ -17,10 +17,10 @@ import onnx
 from ...buffers import aligned_empty, frozen
 from ...errors import popart_exception
 from ..dtypes import element_type
-from .external import Place, information, is_external, is_there, locate, onnx_type, written_here
+from .external import Place, information, is_external, is_inside, is_there, locate, onnx_type, written_here
 
 
-def take_in(proto: onnx.ModelProto, folder: Path) -> dict[str, np.ndarray]:
+def take_in(proto: onnx.ModelProto, folder: Path, home: Path) -> dict[str, np.ndarray]:
     """Read data files in the model's folder; the message is changed so that nothing refers to them.
 
     Parameters
@@ -29,6 +29,8 @@ def take_in(proto: onnx.ModelProto, folder: Path) -> dict[str, np.ndarray]:
         A model that was read from a file.
     folder : Path
         The folder of that file.
+    home : Path
+        Where the file itself is, if `folder` holds a link to it.
 
     Returns
     -------
@@ -43,21 +45,21 @@ def take_in(proto: onnx.ModelProto, folder: Path) -> dict[str, np.ndarray]:
     """
     arrays = {}
     for tensor in proto.graph.initializer:
-        if _is_beside(tensor, folder):
+        if _is_beside(tensor, folder, home):
             arrays[tensor.name] = _read(tensor, folder)
             _forget_place(tensor)
     for tensor in inner_tensors(proto.graph):
-        if _is_beside(tensor, folder):
+        if _is_beside(tensor, folder, home):
             data = _read(tensor, folder)
             _forget_place(tensor)
             tensor.raw_data = data.tobytes()
     return arrays
 
 
-def _is_beside(tensor: onnx.TensorProto, folder: Path) -> bool:
+def _is_beside(tensor: onnx.TensorProto, folder: Path, home: Path) -> bool:
     location = information(tensor).get("location", "") if is_external(tensor) else ""
     there = folder / location
-    if not location or not is_there(there) or not there.resolve().is_relative_to(folder.resolve()):
+    if not location or not is_there(there) or not is_inside(location, folder, home):
         return False
     return not (written_here(there) and Path(location).is_file())
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +146,14 @@ def check_numbers(proto: onnx.TensorProto) -> None:
         _number(information(proto), key, 0, proto.name)
 
 
-def check_external(model: ir.Model, folder: Path | None) -> None:
+def is_inside(location: str, folder: Path, home: Path) -> bool:
+    """Whether a location names a file of the folder, links followed; links of the folder may lead to `home`."""
+    root = folder.resolve()
+    path, named = (root / location).resolve(), Path(os.path.abspath(root / location))
+    return path.is_relative_to(root) or (named.is_relative_to(root) and path.is_relative_to(home.resolve()))
+
+
+def check_external(model: ir.Model, folder: Path | None, home: Path | None = None) -> None:
     """Check that the files of a model's external tensors exist inside a folder and are long enough.
 
     Parameters
@@ -154,6 +162,9 @@ def check_external(model: ir.Model, folder: Path | None) -> None:
         A model that was read.
     folder : Path or None
         Folder of the model's file; None for the folder stored with each tensor.
+    home : Path or None
+        Where the model's file is if `folder` holds only a link to it, as Hugging Face's cache does; links to data that
+        lie there too are followed.
 
     Raises
     ------
@@ -162,10 +173,22 @@ def check_external(model: ir.Model, folder: Path | None) -> None:
     """
     for _, tensor in held_tensors(model):
         if isinstance(tensor, ir.ExternalTensor):
-            _check_place(tensor, Path(tensor.base_dir if folder is None else folder).resolve())
+            root = Path(tensor.base_dir if folder is None else folder)
+            _check_place(tensor, root.resolve(), root if home is None else home)
+    if folder is not None:
+        _replace_external(model, _past_links)
 
 
-def _check_place(tensor: ir.ExternalTensor, root: Path) -> None:
+def _past_links(tensor: ir.ExternalTensor) -> ir.ExternalTensor:
+    """A checked tensor by the real place of its file, since onnx_ir refuses links; installers make hard ones."""
+    path = Path(tensor.path).resolve()
+    if path.is_relative_to(Path(tensor.base_dir).resolve()) and path.stat().st_nlink == 1:
+        return tensor
+    shape, name = tensor.shape, tensor.name or ""
+    return ir.ExternalTensor(str(path), tensor.offset, tensor.length, tensor.dtype, shape=shape, name=name)
+
+
+def _check_place(tensor: ir.ExternalTensor, root: Path, home: Path) -> None:
     if not tensor.location:
         raise popart_exception(f"No location information for externally stored tensor '{tensor.name}'")
     try:
@@ -176,7 +199,7 @@ def _check_place(tensor: ir.ExternalTensor, root: Path) -> None:
             f"Unrecognised file name '{str(tensor.location)[:200]}' for externally stored tensor '{tensor.name}' "
             f"({type(err).__name__})."
         ) from err
-    if not path.is_relative_to(root):
+    if not is_inside(str(tensor.location), root, home):
         raise popart_exception(
             f"Externally stored tensor '{tensor.name}' lies in '{tensor.location}', outside the folder of the model, "
             f"'{root}'.\n  fix: move the file beside the model and save the model again."
@@ -215,16 +238,20 @@ def held_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtocol]]:
 
 def in_memory(model: ir.Model) -> ir.Model:
     """The model itself, with the data of external tensors read: initializers, and tensors in attributes."""
+    _replace_external(model, _read_in)
+    return model
+
+
+def _replace_external(model: ir.Model, by: Callable[[ir.ExternalTensor], ir.TensorProtocol]) -> None:
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value = _read_in(value.const_value)
+                value.const_value = by(value.const_value)
     for nodes in (model.graph, *model.functions.values()):
         for node in every_node(nodes):
             for name, attribute in list(node.attributes.items()):
                 if attribute.type is ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
-                    node.attributes[name] = ir.AttrTensor(name, _read_in(attribute.value))
-    return model
+                    node.attributes[name] = ir.AttrTensor(name, by(attribute.value))
 
 
 def _read_in(tensor: ir.ExternalTensor) -> ir.Tensor[np.ndarray]:

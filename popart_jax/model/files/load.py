@@ -221,11 +221,13 @@ def load_stripped(model: str | bytes | Path | onnx.ModelProto) -> StrippedModel:
 
 def _with_files(model: StrippedModel, file: Path) -> StrippedModel:
     """The model with external data from its own folder, where PopART does not look."""
-    return model if imported_as_popart() else model.with_files_beside(file.parent)
+    return model if imported_as_popart() else model.with_files_beside(file.parent, file.resolve().parent)
 
 
-def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> ir.Model:
+def from_proto(proto: onnx.ModelProto, folder: Path | None = None, home: Path | None = None) -> ir.Model:
     """The model of a ModelProto, which may have packed data; external data must be in `folder`, if given.
+
+    Links in `folder` may lead to `home`; see `check_external`.
 
     Raises
     ------
@@ -235,7 +237,7 @@ def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> ir.Model:
     model = _deserialized(proto)
     if folder is not None:
         ir.external_data.set_base_dir(model.graph, folder)
-        check_external(model, folder)
+        check_external(model, folder, home)
     for graph in model.graphs():
         for value in graph.initializers.values():
             if _holds_packed(value.const_value):
@@ -280,12 +282,13 @@ def _innermost(err: BaseException) -> str:
 def _parse_file(path: Path) -> ir.Model:
     binary = serialization.registry.get_format_from_file_extension(path.suffix) in (None, "protobuf")
     stripped = read_stripped(path) if binary else None
-    return from_proto(_proto_of_file(path), path.parent) if stripped is None else _unstripped(stripped, path.parent)
+    places = path.parent, path.resolve().parent
+    return from_proto(_proto_of_file(path), *places) if stripped is None else _unstripped(stripped, *places)
 
 
-def _unstripped(stripped: StrippedModel, folder: Path) -> ir.Model:
+def _unstripped(stripped: StrippedModel, folder: Path, home: Path | None = None) -> ir.Model:
     """The model, its large initializers read once."""
-    model = from_proto(stripped.proto, folder)
+    model = from_proto(stripped.proto, folder, home)
     for name, tensor in stripped.tensors().items():
         model.graph.initializers[name].const_value = tensor
     return model

@@ -80,15 +80,15 @@ class StrippedModel:
         kind, shape = ir.DataType.from_numpy(array.dtype), ir.Shape(array.shape)
         return ir.LazyTensor(lambda: ir.Tensor(self.weights[name], name=name), kind, shape, name=name)
 
-    def with_files_beside(self, folder: Path) -> StrippedModel:
-        """The model with the data that lie in other files of its folder.
+    def with_files_beside(self, folder: Path, home: Path) -> StrippedModel:
+        """The model with the data that lie in other files of its folder, or by links of the folder in its `home`.
 
         Raises
         ------
         popart_exception
             Wrong information, or a file that ends early.
         """
-        found = take_in(self.proto, folder)
+        found = take_in(self.proto, folder, home)
         if not found:
             return self
         fields = {**self.fields, **dict.fromkeys(found, wire.RAW_DATA)}
