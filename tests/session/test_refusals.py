@@ -140,6 +140,11 @@ RUNS: dict[str, Row] = {
     ),
     "read-only anchor": (read_only, RUN, "The array for output tensor y is read-only"),
     "list for an array": (lambda: popart.PyStepIO({"x": [1.0]}, {}), TypeError, "must be a numpy.ndarray, got list"),
+    "read-only buffer": (
+        callbacks(lambda name: np.frombuffer(bytes(12), np.float32)),
+        RUN,
+        "returned a read-only buffer for tensor y",
+    ),
     "no buffer": (callbacks(lambda name: None), RUN, "The output callback returned no buffer for tensor y"),
     "small buffer": (
         callbacks(lambda name: np.zeros(2, np.float32)),

@@ -72,4 +72,8 @@ def _fill(buffer: np.ndarray, part: np.ndarray, name: str) -> None:
             f"The output callback returned a buffer of {target.size} bytes for tensor {name}; "
             f"one result has {data.size}"
         )
+    if not target.flags.writeable:
+        raise popart_runtime_error(
+            f"The output callback returned a read-only buffer for tensor {name}; return a writable one."
+        )
     target[...] = data
