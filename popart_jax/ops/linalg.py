@@ -73,7 +73,7 @@ operator("Gemm", ROUNDS, ranks="A 2 B 2 C 0-2")
 
 def _matrix_product(a: Array, b: Array, turned: int) -> Array:
     """a b, or a b' where b is `turned`."""
-    fits = a.shape[-1:] == b.shape[-1:] and a.dtype == b.dtype
+    fits = a.shape[-1:] == b.shape[-1:] and a.dtype == b.dtype  # `matmul` says what does not
     return times_stored(a, b) if turned and fits else matmul(a, b.T if turned else b)
 
 

@@ -75,6 +75,6 @@ def times_stored(x: Any, weights: Any) -> jax.Array:
     Of ``x @ w.T`` XLA:CPU turns w first where x has one row: 111 ms in place of 4.6 for 9,216 by 4,096 numbers. Where
     that is done once, when weights are loaded, programs for one row and for many read the same weights.
     """
-    if platform() == "cpu" and weights_come_as_stored():
+    if platform() == "cpu" and weights_come_as_stored() and x.dtype == weights.dtype:
         return times_turned(x, weights)
     return jnp.matmul(x, weights.T)
