@@ -55,7 +55,7 @@ def with_gradient(program: Program, loss: str, types: Mapping[str, Type], reques
             if (_is_float(value, types) or _has_no_type(value, types)) == of_floats:
                 reached[value] = None
                 pending.append(value)
-    return frozenset(v.name for v in reached if v.name in types)
+    return frozenset(name for v in reached if (name := v.name) and name in types)
 
 
 def gradient_types(graph: ir.Graph, tensors: Iterable[str], types: Mapping[str, Type]) -> dict[str, Type]:
