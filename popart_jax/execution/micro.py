@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..ops.arrays import is_float
 from .layout import from_device_order
 from .loss_scaling import statistics_of
 from .program import AXIS, GENERATORS, SEED, Program, Training
+from .recomputation import forward_values
 
 GRADIENT = "Gradient___"
 _UPDATE = 1 << 20  # offset that gives the update other random numbers than the graph's nodes
@@ -122,10 +123,10 @@ def _differentiate(
         bound, inner = with_probes({**others, **in_own_order(program, weights)}, probes, settings)
         if training.wide_loss:
             return wide_loss(program, training, bound, want, inner)
-        found = evaluate(program.graph, bound, [*want, training.loss], inner)
+        found = forward_values(program, bound, [*want, training.loss], inner)
         return jnp.asarray(found[training.loss]), found
 
-    loss, pull, found = jax.vjp(recomputing(forward, training.recompute), weights, probes, has_aux=True)
+    loss, pull, found = jax.vjp(forward, weights, probes, has_aux=True)
     scale = jnp.asarray(loss_scale).astype(loss.dtype)
     with jax.named_scope("backward"):
         of_weights, of_probes = pull(jnp.broadcast_to(scale, loss.shape))
@@ -200,23 +201,6 @@ def _before_casts(
     return pull([slope.astype(x.dtype) for (_, slope), x in zip(of_casts, cast, strict=True)])
 
 
-def recomputing(forward: Callable[..., Any], what: str) -> Callable[..., Any]:
-    """`forward` with fewer results saved for the backward pass.
-
-    ``RecomputeAll`` saves none, ``Standard`` and ``Pipeline`` those of matmuls and convolutions. Saved values of
-    normalisations and nonlinearities (``NormOnly``) are left to XLA.
-    """
-    if what == "RecomputeAll":
-        return jax.checkpoint(forward)
-    if what in ("Standard", "Pipeline"):
-        return jax.checkpoint(forward, policy=_keeps_products)
-    return forward
-
-
-def _keeps_products(primitive: Any, *_: Any, **__: Any) -> bool:
-    return primitive.name in ("dot_general", "conv_general_dilated")
-
-
 def wide_loss(
     program: Program, training: Training, bound: dict[str, Any], want: list[str], settings: Settings
 ) -> tuple[Any, dict[str, Any]]:
@@ -227,7 +211,7 @@ def wide_loss(
     producer = names(program.graph)[training.loss].producer()
     assert producer is not None
     operands = sorted({v.name for v in needs(producer) if (v.name and v.const_value is None) or v.name in bound})
-    found = evaluate(program.graph, bound, [*(w for w in want if w != training.loss), *operands], settings)
+    found = forward_values(program, bound, [*(w for w in want if w != training.loss), *operands], settings)
     widened = {n: _widen(found[n]) for n in operands}
     loss = jnp.asarray(evaluate(program.graph, widened, [training.loss], settings)[training.loss])
     return loss, {**found, training.loss: loss.astype(training.loss_type.dtype)}

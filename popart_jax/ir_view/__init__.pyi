@@ -11,6 +11,7 @@ from .loss_scaling import TrackedGradient as TrackedGradient
 from .needed_patterns import may_be_unlowered as may_be_unlowered
 from .queries import check_batch as check_batch
 from .queries import misplaced as misplaced
+from .queries import saved_tensors as saved_tensors
 from .queries import serialize_forward as serialize_forward
 from .queries import serialize_ir as serialize_ir
 from .queries import serialize_stages as serialize_stages

@@ -11,12 +11,13 @@ import patterns
 
 from .._collector import without_collector
 from ..model.op_names import describe
-from . import batch_serial, needed_patterns
-from .facts import IrFacts, TensorType
+from . import batch_serial, needed_patterns, nodes
+from .facts import BatchSerialisation, IrFacts, TensorType
 from .forward import forward_graph
 from .loss_scaling import TrackedGradient, tracked_tensors
 from .main_loops import LOOP
 from .placement import IPU, number
+from .recompute import CHECKPOINT
 from .serialise import to_json
 from .sharing import all_graphs
 from .view import build
@@ -65,6 +66,18 @@ def tracked_gradients(facts: IrFacts) -> tuple[TrackedGradient, ...]:
     """The gradients that automatic loss scaling tracks, one per Histogram op."""
     plain = replace(facts, options=replace(facts.options, outlining=False))
     return tracked_tensors(build(plain).graph, facts.graph)
+
+
+def saved_tensors(facts: IrFacts) -> tuple[str, ...]:
+    """Results of the forward ops that the backward pass does not compute again; of a batch in parts, all results."""
+    plain = replace(facts.options, outlining=False, batch_serialisation=BatchSerialisation())
+    kept = [
+        node
+        for graph in all_graphs(build(replace(facts, options=plain)).graph)
+        for node in graph
+        if node.meta.get(nodes.PASS) == nodes.FORWARD and node.meta.get(nodes.RECOMPUTE_TYPE) == CHECKPOINT
+    ]
+    return tuple(dict.fromkeys(o.name for node in kept for o in node.outputs if o.name))
 
 
 def check_batch(facts: IrFacts) -> None:

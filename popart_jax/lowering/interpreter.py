@@ -13,7 +13,9 @@ from typing import Any
 
 import jax
 import onnx_ir as ir
+from jax.ad_checkpoint import checkpoint_name
 
+from .._compat.jax import Tracer
 from ..errors import OpError, popart_exception, poplibs_exception
 from ..model.op_names import describe, op_names
 from ..ops import symbols, varying
@@ -56,6 +58,8 @@ class Settings:
         Cache of traced operators, shared by equal nodes and by other walks.
     rounding : jax.Array or None
         Random key for stochastic rounding, where that is not `key`.
+    saved : frozenset of str
+        Tensors of the main graph that get their names in the trace, for `jax.checkpoint_policies`.
     types_only : bool
         Only the types of results are asked for, so that padded results may be returned as they are.
     """
@@ -69,6 +73,7 @@ class Settings:
     memo: OpMemo | None = None
     types_only: bool = False
     rounding: jax.Array | None = None
+    saved: frozenset[str] = frozenset()
 
 
 Env = dict[ir.Value, Any]
@@ -119,7 +124,7 @@ class Walk:
         self, graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], opsets: Mapping[str, int]
     ) -> dict[str, Any]:
         """Compute tensors of another graph with this walk's settings, except opsets and probes; see `evaluate`."""
-        return evaluate(graph, bindings, want, replace(self.settings, opsets=opsets, probes={}))
+        return evaluate(graph, bindings, want, replace(self.settings, opsets=opsets, probes={}, saved=frozenset()))
 
     def alone(self) -> Walk:
         """A walk with the same settings that has no values."""
@@ -236,7 +241,7 @@ def run_step(step: Step, walk: Walk) -> None:
         walk.env.update(settle(step.effect, node, results, walk.storage, again))
         return
     for value, result in zip(node.outputs, results, strict=False):
-        walk.env[value] = _probe(walk, value, result)
+        walk.env[value] = _marked(walk, value, result)
 
 
 def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
@@ -266,9 +271,14 @@ def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     return results
 
 
-def _probe(walk: Walk, value: ir.Value, result: Any) -> Any:
-    probe = walk.settings.probes.get(value.name or "")
-    return result if probe is None or walk.outer is not None else result + probe
+def _marked(walk: Walk, value: ir.Value, result: Any) -> Any:
+    """A result of the main graph with its probe and, if the backward pass keeps it, its name."""
+    if walk.outer is not None:
+        return result
+    name = value.name or ""
+    probe = walk.settings.probes.get(name)
+    result = result if probe is None else result + probe
+    return checkpoint_name(result, name) if name in walk.settings.saved and isinstance(result, Tracer) else result
 
 
 def _checked(step: Step, walk: Walk, operands: list[Any], **attributes: Any) -> tuple[Any, ...]:

@@ -142,7 +142,7 @@ class SessionOptions(OptionsBase):
         ExecutionPhaseSettings, "checked; phases of streaming memory, which this runtime does not need"
     )
     autoRecomputation: RecomputationType = modelled(
-        RecomputationType.NoRecompute, "marks in the IR, and a jax.checkpoint policy; memory changes, values do not"
+        RecomputationType.NoRecompute, "marks in the IR; except on CPUs, the backward pass computes these again"
     )
     explicitRecomputation: bool = modelled(False, "recomputed operators stand in the IR")
     autodiffSettings: AutodiffSettings = accepted(

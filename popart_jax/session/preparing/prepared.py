@@ -15,6 +15,7 @@ import patterns as rewrites
 
 from ... import ir_view
 from ...builder.attribute_types import check_attribute_types
+from ...enums import RecomputationType
 from ...errors import noted, popart_exception
 from ...execution import Program, Structure, Type, Variable
 from ...execution.describe import graph_types
@@ -143,7 +144,7 @@ def prepare(request: Request) -> Prepared:
     _check_work(step.program, request.data_flow.anchors())
     program = _completed(step, model, request)
     program = split_over_devices(program, options.engineOptions, [n for n in weights if n in program.variables])
-    return Prepared(
+    prepared = Prepared(
         request=request,
         source=read.source,
         graph=given,
@@ -160,6 +161,16 @@ def prepare(request: Request) -> Prepared:
         cache_file=cached,
         traced_types=types,
     )
+    return replace(prepared, program=_recomputing(prepared))
+
+
+def _recomputing(prepared: Prepared) -> Program:
+    """The program, whose backward pass keeps what the op list keeps and computes the rest again."""
+    program, asked = prepared.program, prepared.request.options.autoRecomputation
+    if program.training is None or (asked is RecomputationType.NoRecompute and not prepared.facts.user_recompute):
+        return program
+    saved = ir_view.saved_tensors(prepared.op_list_facts)
+    return replace(program, training=replace(program.training, saved=saved))
 
 
 def _structure(request: Request) -> Structure:

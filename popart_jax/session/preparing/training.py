@@ -96,7 +96,6 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
         wide_loss=wide,
         scaling=track,
         scaled_state=isinstance(optimizer, Adam) and optimizer.scaled_state and streamed,
-        recompute=options.autoRecomputation.name,
         inverse_scales={} if track is None else layout.inverse_scales(optimizer),
         counter=_counter(reduction),
     )
