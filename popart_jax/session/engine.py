@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any
@@ -281,6 +282,20 @@ class Engine:
         state = {n: x.copy() for n, x in self.changing.items() if n in (SEED, GENERATORS)}
         fixed = executable.prepare({**self._shared, **self.changing})
         return executable.run(state, fixed, fed)[1]
+
+    @contextmanager
+    def undone_on_error(self) -> Generator[None]:
+        """Steps taken inside are undone if anything inside raises: variables, seed and generators are as before.
+
+        A program overwrites its state, so this keeps a copy of it meanwhile.
+        """
+        with self._turn:
+            before = {name: array.copy() for name, array in self.changing.items()}
+            try:
+                yield
+            except BaseException:
+                self.changing = before
+                raise
 
     def stable_hlo(self) -> str:
         """The main program's StableHLO text; a program that was loaded compiled is traced again for it."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -61,10 +62,7 @@ class Runner:
         elif type(stepio) is PyStepIO:
             self._run_arrays(engine, handle, stepio)
         elif isinstance(stepio, PyStepIOCallback):
-            loaded = engine.programs[handle]
-            feeds = callbacks.collect(stepio, loaded.laid_out.program, loaded.streams)
-            results = engine.step(handle, feeds)
-            callbacks.hand_out(stepio, loaded.anchors, {n: to_host(x) for n, x in results.items()})
+            self._run_callbacks(engine, handle, stepio)
         elif isinstance(stepio, Stream):
             self._run_stream(engine, handle, stepio)
         else:
@@ -90,12 +88,19 @@ class Runner:
             )
         return engine
 
+    def _run_callbacks(self, engine: Engine, handle: str, stepio: PyStepIOCallback) -> None:
+        loaded = engine.programs[handle]
+        feeds = callbacks.collect(stepio, loaded.laid_out.program, loaded.streams)
+        with engine.undone_on_error():  # a callback for results may raise
+            results = engine.step(handle, feeds)
+            callbacks.hand_out(stepio, loaded.anchors, {n: to_host(x) for n, x in results.items()})
+
     def _run_arrays(self, engine: Engine, handle: str, stepio: PyStepIO) -> None:
         loaded = engine.programs[handle]
         if stepio.iterators:
             stepio.draw(loaded.streams)
         plan = feeding.make_plan(stepio, self._prepared, loaded.streams, loaded.anchors, not self.has_run)
-        self._store(engine, engine.step(handle, plan.feeds()), plan)
+        self._step_and_store(engine, handle, plan.feeds(), plan)
         if self._checks_numbers:
             return
         again = handle == MAIN and not stepio.iterators and loaded.executable.mesh is None
@@ -107,16 +112,18 @@ class Runner:
         feeds = stream.take(loaded.streams, loaded.executable.put_fed)
         if stream.plan is None:
             stream.plan = feeding.make_plan(stream, self._prepared, loaded.streams, loaded.anchors, True)
-        self._store(engine, engine.step(handle, feeds), stream.plan)
+        self._step_and_store(engine, handle, feeds, stream.plan)
 
-    def _store(self, engine: Engine, results: dict[str, Any], plan: feeding.FeedPlan) -> None:
-        """Fill the anchors, and return when the caller may change the inputs."""
-        plan.store(results, to_host)
-        if not results:
-            engine.wait()
-        if self._checks_numbers:
-            shown = {n: to_host(x) for n, x in (*results.items(), *engine.changing.items())}
-            numeric_checks.require_finite(shown)
+    def _step_and_store(self, engine: Engine, handle: str, feeds: Mapping[str, Any], plan: feeding.FeedPlan) -> None:
+        """Run one step, fill the anchors, and return when the caller may change the inputs."""
+        with engine.undone_on_error() if self._checks_numbers else nullcontext():
+            results = engine.step(handle, feeds)
+            plan.store(results, to_host)
+            if not results:
+                engine.wait()
+            if self._checks_numbers:
+                shown = {n: to_host(x) for n, x in (*results.items(), *engine.changing.items())}
+                numeric_checks.require_finite(shown)
 
     def _run_synthetic(self, engine: Engine, handle: str) -> None:
         mode = self._prepared.request.options.syntheticDataMode

@@ -333,6 +333,17 @@ def test_floating_point_checks():
     run(infer(nets.model(text), {"y": "All"}, enableFloatingPointChecks=True), x=np.zeros(2, np.float32))
 
 
+def test_a_step_that_makes_infinity_is_undone():
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        session = _training(device, enableFloatingPointChecks=True)
+        session.prepareDevice()
+        session.weightsFromHost()
+        before = nets.weights_of(session, w=X)
+        with pytest.raises(popart.poplar_application_runtime_error, match="'w'"):
+            run(session, x=np.full(3, np.inf, np.float32))
+        np.testing.assert_array_equal(nets.weights_of(session, w=X)["w"], before["w"])
+
+
 def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, log):
     (tmp_path / "plain").write_text("no folder")
     with popart.DeviceManager().acquireAvailableDevice(1) as device:

@@ -189,6 +189,22 @@ def test_callback_errors_leave_weights():
     np.testing.assert_array_equal(nets.weights_of(session, w=w)["w"], w)
 
 
+def test_errors_of_output_callbacks_undo_the_step():
+    proto, w = linear()
+    session = train(proto, {"y": "All"}, sgd(1.0))
+    take = lambda name, is_prefetch: np.ones(3, np.float32)  # noqa: E731
+    done = lambda name: None  # noqa: E731
+
+    def refuse(name):
+        raise KeyError("nowhere to put it")
+
+    with pytest.raises(KeyError, match="nowhere to put it"):
+        session.run(popart.PyStepIOCallback(take, done, refuse, done))
+    np.testing.assert_array_equal(nets.weights_of(session, w=w)["w"], w)
+    session.run(popart.PyStepIOCallback(take, done, lambda name: np.empty(3, np.float32), done))
+    np.testing.assert_array_equal(nets.weights_of(session, w=w)["w"], w - 1)  # the gradient of sum(w x) is x
+
+
 def test_broadcast_input():
     builder = popart.Builder()
     settings = popart.InputSettings(popart.ReplicatedStreamMode.Broadcast)
