@@ -52,12 +52,13 @@ def prepared_call(
 
 def by_hand_inference(network: Network) -> Call:
     """The hand-written network under jit, NumPy in and out, with the compiler options that suit it."""
-    fn = jax.jit(network.forward, compiler_options=_options(network))
+    fn = jax.jit(network.forward, compiler_options=options_by_hand(network))
     params, x = network.lay_out(network.params), network.feed["x"]
     return lambda: np.asarray(fn(params, x))
 
 
-def _options(network: Network) -> dict[str, str] | None:
+def options_by_hand(network: Network) -> dict[str, str] | None:
+    """XLA's options that suit a hand-written network."""
     convolutional = any(v.ndim == 4 for v in network.params.values())
     return CONVOLUTIONS if convolutional and jax.default_backend() == "cpu" else None
 

@@ -1,0 +1,106 @@
+"""A session made and prepared, over XLA's compilation of the hand-written network: ``python -m benchmarks.preparing``.
+
+Both are CPU times of a fresh process without a compile cache, in turn. Ours is the constructor and `prepareDevice`,
+with everything imported on the way; JAX and `popart_jax` were imported and JAX's device made before. The other is
+`Lowered.compile` alone: not tracing, not lowering. The phases are those of `session.timings`, in elapsed time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+NAMES = ("mobilenetv2", "resnet18", "bert-base", "gpt2-small")
+Sample = Mapping[str, float]
+
+
+def ours(network: Any) -> dict[str, float]:
+    """CPU time [s] of a session, and its phases."""
+    import popart_jax as popart
+
+    flow = popart.DataFlow(1, {network.logits: popart.AnchorReturnType("All")})
+    started = time.process_time()
+    session = popart.InferenceSession(network.model, flow, popart.DeviceManager().createCpuDevice())
+    session.prepareDevice()
+    spent = time.process_time() - started
+    return {"total": spent, **session.timings}
+
+
+def by_hand(network: Any) -> dict[str, float]:
+    """CPU time [s] of XLA."""
+    import jax
+
+    from .engines import options_by_hand
+
+    params = network.lay_out(network.params)
+    lowered = jax.jit(network.forward, compiler_options=options_by_hand(network)).lower(params, network.feed["x"])
+    started = time.process_time()
+    lowered.compile()
+    return {"total": time.process_time() - started}
+
+
+SIDES: Mapping[str, Callable[[Any], dict[str, float]]] = {"ours": ours, "by_hand": by_hand}
+
+
+def measure(side: str, name: str) -> Sample:
+    """Times of one side in a fresh process."""
+    command = [sys.executable, "-m", "benchmarks.preparing", "--only", name, "--side", side]
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measured_here(side: str, name: str) -> dict[str, float]:
+    """Times of one side in this process; the imports are made first."""
+    import jax
+
+    import popart_jax as popart
+
+    from . import networks
+
+    popart.InferenceSession  # noqa: B018 - the look-up imports it
+    jax.devices()
+    return SIDES[side](networks.NETWORKS[name](1))
+
+
+def add_row(table: Table, name: str, rounds: int) -> None:
+    """Medians of both sides, of the ratios of neighbours, and of the phases."""
+    pairs = [(measure("ours", name), measure("by_hand", name)) for _ in range(rounds)]
+    ratios = [a["total"] / b["total"] for a, b in pairs]
+    seconds = [f"{statistics.median(pair[i]['total'] for pair in pairs):.2f}" for i in (0, 1)]
+    middle = {k: statistics.median(a.get(k, 0.0) for a, _ in pairs) for k in pairs[0][0] if k != "total"}
+    phases = ", ".join(f"{k} {v:.2f}" for k, v in middle.items() if v >= 0.005)
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    table.add_row(name, *seconds, f"x{statistics.median(ratios):.2f}", spread, phases)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="networks whose name has this in it")
+    parser.add_argument("--side", choices=SIDES, help="one side of one network in this process, as JSON")
+    args = parser.parse_args(argv)
+    if args.side:
+        print(json.dumps(measured_here(args.side, args.only)))
+        return 0
+    table = Table("inference, batch 1", "ours (s)", "XLA by hand (s)", "ratio", "from, to", "phases (s)")
+    for name in NAMES:
+        if args.only in name:
+            add_row(table, name, args.rounds)
+    Console(width=170).print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
