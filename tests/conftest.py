@@ -3,7 +3,7 @@
 Programs are compiled to plain machine code (`_compile_quickly`): XLA's passes over a program all run, those over its
 machine code do not. That halves the run. ``JAX_DISABLE_MOST_OPTIMIZATIONS=0 python -m pytest`` compiles as users do.
 All programs of a thread are lowered in one MLIR context (`_share_contexts`): to make one takes a fifth of the time that
-a small program takes to compile.
+a small program takes to compile. Python keeps byte code (`_keep_byte_code`), also where the environment forbids it.
 
 Compiled programs are dropped as a worker grows, and its peak has a limit. Memory is read from ``/proc``; on systems
 without it nothing is dropped or checked.
@@ -34,7 +34,14 @@ def _compile_quickly() -> None:
             os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_use_fusion_emitters=false {pieces}")
 
 
+def _keep_byte_code() -> None:
+    """Let Python keep what it compiled, as it does by default: the run starts a hundred processes that import us."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
 _compile_quickly()
+_keep_byte_code()
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
