@@ -54,9 +54,10 @@ def product_of_bytes(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
 
 
 def _multiplies(a: Any, b: Any) -> bool:
-    """Whether the library multiplies these: it knows no broadcasting but that of two dimensions."""
+    """Whether the library multiplies these: no broadcasting but that of two dimensions; sizes that do not fit end it."""
     sizes = (*a.shape, *b.shape)
-    return (b.ndim == 2 or a.shape[:-2] == b.shape[:-2]) and 0 not in sizes and not any(map(is_symbolic_dim, sizes))
+    fit = (b.ndim == 2 or a.shape[:-2] == b.shape[:-2]) and a.shape[-1] == b.shape[-2]
+    return fit and 0 not in sizes and not any(map(is_symbolic_dim, sizes))
 
 
 def _by_library(a: Any, b: Any) -> jax.Array:
