@@ -40,12 +40,15 @@ def convolve(
     return lax.conv_general_dilated(x, w, strides, pads, data_dilations, dilations, layout, feature_group_count=group)
 
 
+def check_bias(bias: Any, channels: int) -> None:
+    """Raise unless there is one value for each output channel, or no bias."""
+    if bias is not None and bias.shape != (channels,):
+        raise popart_exception(f"bias of shape {list(bias.shape)}; expected [{channels}], one value per output channel")
+
+
 def add_bias(y: jax.Array, bias: Any) -> jax.Array:
     """Add a bias of one value per channel (axis 1)."""
-    if bias is not None and bias.shape != (y.shape[1],):
-        raise popart_exception(
-            f"bias of shape {list(bias.shape)}; expected [{y.shape[1]}], one value per output channel"
-        )
+    check_bias(bias, y.shape[1])
     return y if bias is None else primitives.add(y, bias.reshape((-1,) + (1,) * (y.ndim - 2)))
 
 

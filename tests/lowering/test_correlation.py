@@ -307,3 +307,17 @@ def test_a_network_that_is_jitted_turns_no_large_weights():
     text = str(jax.jit(fn).lower(params, x).compile().as_text())
     turned = re.findall(r"= f32\[([\d,]+)\]\S* (?:copy|transpose)\(", text)
     assert all(np.prod([int(n) for n in sizes.split(",")]) < 4096 for sizes in turned), turned
+
+
+def test_a_bias_of_another_length_is_an_error():
+    """Not the end of the process, as in the library."""
+    shapes = {"x": (2, 32, 30, 30), "w": (24, 32, 3, 3), "b": (25,)}
+    text = ", ".join(f"float[{','.join(map(str, s))}] {n}" for n, s in shapes.items())
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g ({text}) => (float y) {{ y = Conv(x, w, b) }}'
+    )
+    fn, params = popart_jax.to_jax(proto)
+    feeds = {n: np.ones(s, np.float32) for n, s in shapes.items()}
+    for call in (fn, fn.jit):
+        with pytest.raises(popart_jax.NodeError, match=r"bias of shape \[25\]; expected \[24\]"):
+            call(params, feeds)

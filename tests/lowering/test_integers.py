@@ -154,3 +154,13 @@ def floats() -> onnx.ModelProto:
     weights = nh.from_array(np.ones((2, 2, 1, 1), np.float32), "w")
     graph = oh.make_graph([oh.make_node("Conv", ["x", "w"], ["y"])], "g", [x], [y], [weights])
     return oh.make_model(graph, opset_imports=[oh.make_opsetid("", 13)], ir_version=8)
+
+
+def test_inner_sizes_that_differ_are_an_error():
+    """Not the end of the process, as in the library."""
+    a, b = np.ones((4, 3), np.uint8), np.ones((5, 2), np.uint8)
+    proto = model("MatMulInteger", {"a": a, "b": b}, {"a", "b"})
+    fn, params = popart_jax.to_jax(proto)
+    for call in (fn, fn.jit):
+        with pytest.raises(popart_jax.NodeError, match="MatMulInteger failed for operands"):
+            call(params, {"a": a, "b": b})

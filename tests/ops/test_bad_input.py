@@ -94,9 +94,6 @@ def test_every_error_names_the_node() -> None:
         ("And", [np.ones(2, F32), np.ones(2, F32)], r"input 0 \(A\) is FLOAT; opset 22 takes BOOL"),
         ("Gather", [np.ones(2, F32), np.ones(2, F32)], r"input 1 \(indices\) is FLOAT; opset 22 takes INT32, INT64"),
         ("Not", [np.ones(2, np.int32)], "takes BOOL"),
-        # sizes at which the kernel library would end the process
-        ("MatMulInteger", [np.ones((4, 3), np.uint8), np.ones((5, 2), np.uint8)], "MatMulInteger failed for operands"),
-        ("Conv", [np.ones((2, 32, 30, 30), F32), np.ones((24, 32, 3, 3), F32), np.ones(25, F32)], "Conv failed for operands"),
         ("Where", [np.ones(2, F32), np.ones(2, F32), np.ones(2, F32)], r"input 0 \(condition\) is FLOAT"),
         ("MatMul", [np.ones((2, 2), np.int8), np.ones((2, 2), np.int8)], "is INT8"),
         ("BitwiseAnd", [np.ones(2, F32), np.ones(2, F32)], "is FLOAT"),

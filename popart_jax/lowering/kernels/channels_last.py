@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from ...ops.convolution import check_groups, check_kernel, check_transposed, popart_padding, transposed
+from ...ops.convolution import check_bias, check_groups, check_kernel, check_transposed, popart_padding, transposed
 from ...ops.normalization import normalise, train_batch_norm
 from ...ops.operator import ELEMENTWISE, operator
 from ...ops.pooling import _counts, max_pool_values, window_sum
@@ -28,6 +28,7 @@ def conv(
     """Convolution of (N, H, W, C) with (kh, kw, C/group, M)."""
     check_groups(x.shape[-1], w.shape[-2], w.shape[-1], group)
     check_kernel(kernel_shape, w.shape[:-2])
+    check_bias(b, w.shape[-1])  # the kernel library ends the process at another
     win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
     return correlation(x, w, b, group, win)
 

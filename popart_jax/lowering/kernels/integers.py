@@ -54,7 +54,7 @@ def product_of_bytes(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
 
 
 def _multiplies(a: Any, b: Any) -> bool:
-    """Whether the library multiplies these: no broadcasting but that of two dimensions; sizes that do not fit end it."""
+    """Whether the library multiplies these: no broadcasting but of two dimensions, and misfits end the process."""
     sizes = (*a.shape, *b.shape)
     fit = (b.ndim == 2 or a.shape[:-2] == b.shape[:-2]) and a.shape[-1] == b.shape[-2]
     return fit and 0 not in sizes and not any(map(is_symbolic_dim, sizes))
