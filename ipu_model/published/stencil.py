@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Mapping
@@ -41,22 +42,29 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     if "grid" in config and re.search(r"32 b per cell|\blbm\b|d2q9", what):
         return _lbm(numbers(str(config["grid"])), repeats(what, LBM_STEPS), count, target)
     if "vector" in config and "blur" in what:
-        width, height = _image(config, count)
+        width, height, assumed = _image(config, count)
         if "step:" in what and "total" not in what.split("step:")[1]:
             part = what.split("step:")[1]
-            return Formula((_blur_step(part, config["vector"], width, height, count, target),))
+            return Formula((_blur_step(part, config["vector"], width, height, count, target),), assumed=assumed)
         times = 1.0 if "step:" in what else repeats(what, BLUR_STEPS)
-        return _blur(config["vector"], width, height, times, count, target)
+        made = _blur(config["vector"], width, height, times, count, target)
+        return dataclasses.replace(made, assumed=assumed)
     return _step_fractions(config, what, count, target)
 
 
-def _image(config: Mapping[str, Any], count: int) -> tuple[float, float]:
+def _image(config: Mapping[str, Any], count: int) -> tuple[float, float, tuple[str, ...]]:
+    """Width and height of an image, and what is assumed where they are not given."""
     text = str(config.get("image", ""))
     if re.match(r"\d+x\d+", text):
         width, height = numbers(text)[:2]
-        return width, height
+        return width, height, ()
     side = WEAK_SIDE * math.sqrt(count) if config.get("scaling") == "weak" else MIDDLE_SIDE
-    return side, side
+    return side, side, (f"an image of {side:,.0f} x {side:,.0f} pixels",)
+
+
+def _hops(count: int) -> float:
+    """Links that a sync of `count` IPUs passes on the ladder."""
+    return 1.0 + count // 2 // 2
 
 
 def _share(cells: float, count: int, target: Target) -> float:
@@ -92,7 +100,7 @@ def _blur_step(part: str, vector: str, width: float, height: float, count: int, 
     if "global" in part:
         return {"stencil.global_base": 1.0, "stencil.global_bytes": _cut(width, height, count) * size}
     if "sync" in part:
-        return {"stencil.sync_external": 1.0} if count > 1 else {"stencil.sync_internal": 1.0}
+        return {"stencil.sync_external": _hops(count)} if count > 1 else {"stencil.sync_internal": 1.0}
     if "pre-exchange" in part:
         return {"stencil.pack_pixel": border, "stencil.pack_byte": border * size, "stencil.pack_base": 1.0}
     if "post-exchange" in part:

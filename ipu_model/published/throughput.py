@@ -17,9 +17,11 @@ from ipu_model.published.stencil import ipus
 from ipu_model.published.units import parse
 from ipu_model.published.words import size_asked_for
 from ipu_model.published.workload import (
+    DEFAULT_PERCENT,
     System,
     inference_cost,
     inference_parts,
+    inference_proportion,
     memory,
     parameters,
     training_cycles,
@@ -42,8 +44,11 @@ MLPERF_SEQUENCES = 2.6e6  # of BERT-Large: what runs of the reference take, from
 # Kinds of network without a constant: the fitted one was near 1, or there is no figure to fit it to.
 AS_PROGRAMMED = {
     "inference": frozenset({"transformer", "cnn", "grouped_cnn", "graph", "recurrent", "single_ipu_lm", "mlp", "rays"}),
-    "training": frozenset({"cnn"}),
+    "training": frozenset({"cnn", "mlp"}),
 }
+IN_FLIGHT = ("in_flight", "clients", "concurrency")  # names of the number of batches that a host keeps in flight
+# Sorts of requests that published latencies of each host show to be sent one at a time.
+ALONE = {"card": frozenset({"rotary"}), "server": frozenset({"rotary", "table", "vision"})}
 TIMED = r"epoch|time[- ]to|\bstep|\biteration|\bbatch|\bupdate"  # words that say how much training a time is of
 WAITING = r"latency|response|host included"  # words for what a request takes; others ask for the time of a batch
 PACKED = {128: 0.9, 512: 0.55}  # share of the tokens that remain when short sequences share a row, by sequence length
@@ -103,7 +108,7 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
         made = known(memory(case.network, target, row["family"] == "training"), "bytes")
         return dataclasses.replace(made, assumed=(*case.assumed, "all of it on one IPU"))
     made = _training(case, row, target) if row["family"] == "training" else _inference(case, row, target)
-    return dataclasses.replace(made, assumed=case.assumed)
+    return dataclasses.replace(made, assumed=(*case.assumed, *made.assumed))
 
 
 def _named_part(row: Mapping[str, Any]) -> str:
@@ -144,6 +149,10 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
         if network_.served == "text" and re.search(_BY_TOKEN, what):
             raise ValueError(f"{what!r}: writing token by token is not priced, only reading whole texts")
         assumed += [] if "batch" in config else ["batch 1"]
+        percent = inference_proportion(network_, target)
+        if percent < DEFAULT_PERCENT:
+            lower = f"availableMemoryProportion {percent / 100:g}, with which it fits"
+            assumed.append(lower if percent else "memory for it, which the chip has not")
         return Case(network_, System(), count, 1.0, tuple(assumed))
     one = network(name, 1, config)
     micro = micro_batch(one, target)
@@ -229,10 +238,20 @@ def _inference(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     stretch = _stretch("inference", kind)
     quantities[stretch] = quantities.get(stretch, 0.0) + cost.compute + cost.exchange + cost.sync
     if parse(str(row["unit"])).sort in ("time", "cycles") and re.search(WAITING, str(row["what"]).lower()):
-        # hosts keep several batches in flight, so a request waits for the batches before it
-        host = "card" if "c600, " in str(row["hardware"]).lower() else "server"
-        return Formula((quantities,), scale=f"latency.{host}_{network.served}")
+        return _answer_time(quantities, network, row)
     return Formula((quantities,), work=_work(network, network.items * case.count))  # each IPU has batches of its own
+
+
+def _answer_time(quantities: Mapping[str, float], network: Network, row: Mapping[str, Any]) -> Formula:
+    """The time of a request: hosts keep several batches in flight, and it waits for those before its own."""
+    stated = next((name for name in IN_FLIGHT if name in row["config"]), "")
+    if stated:
+        batches = number(row["config"], stated, 1)
+        return Formula(({name: batches * value for name, value in quantities.items()},))
+    host = "card" if "c600, " in str(row["hardware"]).lower() else "server"
+    if network.served in ALONE[host]:
+        return Formula((quantities,), assumed=("one batch in flight",))
+    return Formula((quantities,), scale=f"latency.{host}", assumed=(f"as many batches in flight as a {host} keeps",))
 
 
 def _work(network: Network, items: float) -> dict[str, float]:
@@ -251,8 +270,8 @@ def _training(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     step = training_cycles(network, target, system)
     # hosts, gateways and links between machines cost a share for every doubling of the system
     quantities = {_stretch("training", network.kind): step, "training.scaling": step * math.log2(case.count)}
-    if case.count > 1:
-        quantities["training.step"] = 1e-3 * target.clock_hz  # the host starts a step and feeds all of its machines
+    # the host starts a step and feeds its IPU, or all machines of a system; small networks wait for little else
+    quantities["training.step" if case.count > 1 else "training.launch"] = 1e-3 * target.clock_hz
     samples = network.items / case.share * system.accumulation * system.replicas
     if "epoch" in what or "time to" in what:
         steps = (IMAGENET_IMAGES if "epoch" in what else to_train(network, what)) / samples

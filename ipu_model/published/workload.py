@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from collections.abc import Callable
@@ -13,8 +14,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipu_model.cost import Cost, Number
-from ipu_model.costs import Context
+from ipu_model.costs import Context, OpCost
 from ipu_model.costs.collectives import RULES as COLLECTIVES
+from ipu_model.memory.liveness import NO_CHANGE, Change
+from ipu_model.memory.replan import Fullest
 from ipu_model.options import ModelOptions
 from ipu_model.placement import EVERYTHING_HERE, Argument, NodePlacement, Placement
 from ipu_model.pricing import Priced, price
@@ -29,6 +32,8 @@ from ipu_model.walk.scope import FORWARD
 
 REPLICA = "replica"
 PARTIALS = "half"  # published throughputs use half partial results throughout
+DEFAULT_PERCENT = round(100 * ModelOptions().available_memory)
+WITHOUT_TEMPORARIES = OpCost(())
 # Constants of whole-model rows; a price does not depend on them.
 NOT_PRICED = ("inference.", "training.", "latency.", "kernel.", "stencil.", "memory.", "oct.", "rnn.")
 
@@ -143,8 +148,34 @@ def inference_cost(network: Network, target: Target) -> Cost:
 
 @functools.lru_cache(maxsize=1024)
 def _inference_cost(network: Network, chip: _Chip) -> Cost:
-    context = Context(chip.target, ModelOptions(partials=PARTIALS))
-    return price(inference_program(network), context, EVERYTHING_HERE).total
+    return _priced_batch(network, chip.target, inference_proportion(network, chip.target) or DEFAULT_PERCENT).total
+
+
+def _priced_batch(network: Network, target: Target, percent: int) -> Priced:
+    options = ModelOptions(partials=PARTIALS, available_memory=percent / 100)
+    return price(inference_program(network), Context(target, options), EVERYTHING_HERE)
+
+
+def inference_proportion(network: Network, target: Target) -> int:
+    """The largest availableMemoryProportion with which a batch fits, in percent; 0 where it fits with none.
+
+    Where a program does not fit with the default, users lower it until it does.
+    """
+    return _priced(_inference_proportion, target)(network, _chip(target))
+
+
+@functools.lru_cache(maxsize=1024)
+def _inference_proportion(network: Network, chip: _Chip) -> int:
+    bytes_of_tile = chip.target.machine.tile_memory
+
+    def too_large(percent: int, change: Change = NO_CHANGE) -> bool:
+        return Fullest(_priced_batch(network, chip.target, percent))(change) > bytes_of_tile
+
+    if not too_large(DEFAULT_PERCENT):
+        return DEFAULT_PERCENT
+    if too_large(DEFAULT_PERCENT, Change(price=lambda _: WITHOUT_TEMPORARIES)):
+        return 0
+    return bisect.bisect_left(range(DEFAULT_PERCENT), True, lo=1, key=too_large) - 1
 
 
 def training_cycles(network: Network, target: Target, system: System) -> Number:

@@ -8,13 +8,20 @@ import numpy as np
 import pytest
 
 from ipu_model import get_target, published
-from ipu_model.costs import linear, rules
+from ipu_model.costs import Context, linear, rules
+from ipu_model.memory.liveness import Change
+from ipu_model.memory.replan import Fullest
+from ipu_model.options import ModelOptions
+from ipu_model.placement import EVERYTHING_HERE
+from ipu_model.pricing import price
 from ipu_model.published import networks, nn, workload
 from ipu_model.published.catalogue import network
+from ipu_model.published.explain import explain
+from ipu_model.published.rows import model
 from ipu_model.published.throughput import layout
 from ipu_model.published.workload import System
 
-BOW = get_target("bow")
+BOW, C600 = get_target("bow"), get_target("c600")
 SMALL = networks.encoder(4, 64, 256, 16, 2)
 
 # Millions of parameters as the papers and model zoos give them.
@@ -146,8 +153,6 @@ def test_parts_of_a_row_are_those_of_its_program():
 
 
 def test_a_kind_without_a_constant_is_taken_as_the_program_is():
-    from ipu_model.published.rows import model
-
     assert not {n for n in model(ROW).constants() if n not in ("training.scaling", "training.step")}
 
 
@@ -165,3 +170,37 @@ def test_prices_follow_the_constants_of_the_chip():
     assert slower.exchange == before.exchange
     slope = jax.grad(lambda t: workload.inference_cost(SMALL, t).total)(BOW)
     assert float(slope.sync_cycles) == pytest.approx((slower.total - before.total) / BOW.sync_cycles, rel=1e-4)
+
+
+def test_a_batch_that_does_not_fit_is_priced_with_the_largest_proportion_that_does():
+    net = network("bert-large", 18, {"seq": 128})
+    percent = workload.inference_proportion(net, C600)
+    program, memory = workload.inference_program(net), C600.machine.tile_memory
+    fullest = {p: Fullest(_priced(program, p))(Change()) for p in (percent, percent + 1, 60)}
+    assert fullest[percent] <= memory < min(fullest[percent + 1], fullest[60])
+    assert workload.inference_cost(net, C600).total == _priced(program, percent).total.total
+    assert workload.inference_proportion(network("bert-large", 1, {"seq": 128}), C600) == 60
+    assert workload.inference_proportion(network("gpt-j 6b", 1, {}), C600) == 0
+
+    said = explain(
+        {"family": "inference", "what": "BERT-Large throughput", "unit": "samples/s", "hardware": "C600, 1 IPU",
+         "precision": "fp16", "config": {"seq": 128, "batch": 18}}
+    ).assumed  # fmt: skip
+    assert f"availableMemoryProportion {percent / 100:g}, with which it fits" in said
+
+
+def _priced(program, percent):
+    options = ModelOptions(partials="half", available_memory=percent / 100)
+    return price(program, Context(C600, options), EVERYTHING_HERE)
+
+
+def test_a_small_network_on_one_ipu_waits_for_the_host_and_a_large_one_does_not():
+    mk2 = get_target("mk2")
+    waits = 1e-3 * mk2.fitted["training.launch"]
+    assert seconds("MNIST linear", 4) < 1.2 * waits
+    assert seconds("Dense autoencoder", 8192) > 10 * waits
+
+
+def seconds(name, batch):
+    what, config = f"{name} training, step time", {"batch": batch}
+    return published.predict({**ROW, "what": what, "unit": "s", "hardware": "GC200, 1 IPU", "config": config})

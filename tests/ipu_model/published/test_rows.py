@@ -62,10 +62,28 @@ def test_networks_of_all_sorts_are_described(name):
     assert net.items > 0
     assert len(workload.weights_of(net)) > 3
     fitted = published.target_of({}).fitted
-    # a kind or host without a constant of its own would silently cost nothing extra
+    # a kind without a constant of its own would silently cost nothing extra
     for group, plain in throughput.AS_PROGRAMMED.items():
         assert (net.kind in plain) != (f"{group}.{net.kind}" in fitted)
-    assert {f"latency.card_{net.served}", f"latency.server_{net.served}"} <= set(fitted)
+
+
+LATENCY = ("inference", "BERT-Base inference latency", "ms")
+
+
+def test_a_request_waits_for_the_batches_that_the_row_says_are_in_flight():
+    alone, factor = row(*LATENCY, {"batch": 2, "in_flight": 1}), published.target_of({}).fitted["latency.server"]
+    assert published.predict(alone) == pytest.approx(published.predict(row(*LATENCY, {"batch": 2})) / factor)
+    for name in throughput.IN_FLIGHT:
+        queued = row(*LATENCY, {"batch": 2, name: 7})
+        assert published.predict(queued) == pytest.approx(7 * published.predict(alone))
+        assert not any("in flight" in text for text in explain(queued).assumed)
+
+
+@pytest.mark.parametrize("hardware", ["GC200, 1 IPU", "C600, 1 IPU"])
+def test_batches_in_flight_that_a_row_does_not_say_are_an_assumption(hardware):
+    for name in NAMES:
+        why = explain(row("inference", f"{name} latency", "ms", {"batch": 1}, hardware))
+        assert any("in flight" in text for text in why.assumed), name
 
 
 @pytest.mark.parametrize("name", ["DistilBERT", "MobileNetV2", "RNN-T", "DLRM", "Some Brand New Network"])
@@ -195,6 +213,23 @@ def test_a_grid_over_more_ipus_pays_for_directions_not_for_ipus():
     one, two, four, sixteen = map(blur, (1, 2, 4, 16))
     assert one < two < four
     assert sixteen == pytest.approx(four, rel=0.02)  # both grids are cut in two directions
+
+
+def test_a_sync_takes_longer_the_more_links_it_passes():
+    config = {"vector": "half4", "image": "800x800"}
+    rows = [row("exchange", "Gaussian blur step: sync", "cycles", config, f"GC2, {n} IPU") for n in (2, 4, 8, 16)]
+    two, four, eight, sixteen = map(published.predict, rows)
+    assert [four / two, eight / two, sixteen / two] == pytest.approx([2, 3, 5])  # a ladder, passed from its middle
+
+
+@pytest.mark.parametrize("what", ["Gaussian blur, 200 iterations", "Gaussian blur step: compute"])
+def test_the_size_of_an_image_that_a_row_does_not_give_is_an_assumption(what):
+    def assumed(**config):
+        return explain(row("memory_bound", what, "cycles", {"vector": "half4", **config})).assumed
+
+    assert "an image of 980 x 980 pixels" in assumed(image="leaf test image (middle size)")
+    assert "an image of 780 x 780 pixels" in assumed(scaling="weak")
+    assert not any("image" in text for text in assumed(image="499x302"))
 
 
 def test_a_run_is_its_steps_in_turn():
