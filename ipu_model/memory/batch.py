@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from ipu_model.placement import Argument
 from ipu_model.pricing import Priced
 from ipu_model.walk.program import PRODUCTS, Op, Program, Tensor, tensor
 from ipu_model.walk.scope import FORWARD
@@ -47,6 +48,17 @@ def _weights(program: Program) -> set[tuple[int, ...]]:
     kinds = STATE if _described(program) else ("input",)
     found = {tuple(sorted(v.tensor.shape)) for v in program.values if v.role in kinds}
     return found if _described(program) else found & {tuple(sorted(op.inputs[1].shape)) for op in _products(program)}
+
+
+def with_roles(program: Program, inputs: Sequence[Argument]) -> list[Argument]:
+    """Inputs with the role of a weight where nobody named any and a product takes one of that size on the right."""
+    if _described(program):
+        return list(inputs)
+    weights, values = _weights(program), [program.values[i] for i in program.inputs]
+    return [
+        dataclasses.replace(a, role="weight") if tuple(sorted(v.tensor.shape)) in weights else a
+        for a, v in zip(inputs, values, strict=False)
+    ]
 
 
 class Smaller:

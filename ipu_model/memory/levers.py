@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ipu_model.memory.batch import STATE, Smaller, micro_batch
+from ipu_model.memory.batch import STATE, Smaller, micro_batch, with_roles
 from ipu_model.memory.liveness import Change
 from ipu_model.memory.replan import Fullest
 from ipu_model.placement import Argument, NodePlacement, Placement
@@ -24,7 +24,10 @@ def levers(report: Document, priced: Priced, inputs: Sequence[Argument], again: 
     """Every lever that frees memory on the fullest tile, those that are enough alone first."""
     fullest, before = Fullest(priced), report.memory.max_tile
     found = list(_swept_levers(report, priced, fullest))
-    found += ((change, again(**how).memory.max_tile) for change, how in _repriced_levers(priced, inputs))
+    found += (
+        (change, again(**how).memory.max_tile)
+        for change, how in _repriced_levers(priced, with_roles(priced.program, inputs))
+    )
     found += _more_ipus(report, priced, again)
     has = report.memory.bytes_per_tile
     useful = [Lever(change, before - after, after <= has) for change, after in found if after < before]
@@ -102,7 +105,7 @@ def _half_size(priced: Priced) -> Callable[[int], float]:
 def _smaller_batch(report: Document, priced: Priced, batch: int, fullest: Fullest) -> tuple[str, int]:
     """A divisor of the micro-batch that fits, from what a proportional shrinking of what is not always live allows."""
     m = report.memory
-    rest = m.not_always_by_tile[m.including_gaps_by_tile.index(m.max_tile)]
+    rest = m.not_always_by_tile[m.fullest]
     share = 1 - (m.max_tile - m.bytes_per_tile) / rest if rest else 0.0
     smaller = max(1, min(batch - 1, int(batch * share)))
     while True:
@@ -119,8 +122,10 @@ def _repriced_levers(priced: Priced, inputs: Sequence[Argument]) -> Iterator[tup
     options = priced.context.options
     if not options.outlining:
         yield "outlining", {"options": dataclasses.replace(options, outlining=True)}
-    for roles, text in ((STATE[1:], "optimizer state"), (STATE, "weights and optimizer state")):
-        if any(a.role == roles[0] and a.location.on_chip for a in inputs):
+    resting = {a.role for a in inputs if a.location.on_chip}
+    everything = "weights and optimizer state" if STATE[1] in resting else "weights"
+    for roles, text in ((STATE[1:], "optimizer state"), (STATE, everything)):
+        if roles[0] in resting:
             yield f"{text} in streaming memory", {"inputs": [_off_chip(a) if a.role in roles else a for a in inputs]}
     if options.replicas > 1 and any(a.role == "optimizer_state" and not a.location.sharded for a in inputs):
         yield "optimizer state sharded over the replicas", {"inputs": [_sharded(a) for a in inputs]}

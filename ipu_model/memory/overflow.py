@@ -17,13 +17,10 @@ def explain(report: Document, priced: Priced, inputs: Sequence[Argument], again:
     m = report.memory
     parts = dict(m.peak_parts)
     always = {k: parts.pop(k) for k in ALWAYS if k in parts}
-    # among equally full tiles, the one whose peak the report shows
-    alike = m.including_gaps_by_tile[m.peak_tile] == m.max_tile
-    worst = m.peak_tile if alike else m.including_gaps_by_tile.index(m.max_tile)
     step = report.steps[m.peak_step] if report.steps else None
     return Overflow(
-        tile=worst % m.tiles_per_ipu,
-        ipu=worst // m.tiles_per_ipu,
+        tile=m.fullest % m.tiles_per_ipu,
+        ipu=m.fullest // m.tiles_per_ipu,
         needs=m.max_tile,
         has=m.bytes_per_tile,
         at=step.label if step else "the start",

@@ -123,7 +123,7 @@ def _merge_dims(p: ConvParams) -> ConvParams:
     for d in outer:
         size *= p.field[d]
         p = p.replace_dim(d, field=1)
-    return dataclasses.replace(p.replace_dim(inner, field=size), batch=1)
+    return dataclasses.replace(p, batch=1).replace_dim(inner, field=size)
 
 
 def _group_factors(p: ConvParams) -> list[int]:

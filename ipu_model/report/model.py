@@ -182,6 +182,12 @@ class Memory:
         """Highest address in use on any tile, in bytes."""
         return max(self.including_gaps_by_tile)
 
+    @property
+    def fullest(self) -> int:
+        """The fullest tile, counted over all IPUs; of equally full ones that whose peak is listed by its parts."""
+        tiles, most = self.including_gaps_by_tile, self.max_tile
+        return self.peak_tile if tiles[self.peak_tile] == most else tiles.index(most)
+
 
 @dataclass(frozen=True, slots=True)
 class Lever:

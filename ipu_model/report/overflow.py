@@ -14,8 +14,12 @@ def render(o: Overflow) -> str:
         _terms("not always", o.not_always),
     ]
     if o.levers:
-        lines.append("  levers (each alone is enough unless marked +):")
-        lines += [f"   {lever.change}    -{_kib(lever.gain)}{'' if lever.enough else '  +'}" for lever in o.levers]
+        alone = any(lever.enough for lever in o.levers)
+        lines.append(f"  levers ({'each alone is enough unless marked +' if alone else 'none is enough alone'}):")
+        lines += [
+            f"   {lever.change}    -{_kib(lever.gain)}{'' if lever.enough or not alone else '  +'}"
+            for lever in o.levers
+        ]
     elif o.levers is not None:
         lines.append("  no lever of the model frees memory on this tile")
     return "\n".join(lines)

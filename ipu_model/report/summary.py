@@ -72,7 +72,7 @@ def _graph(r: Document) -> list[str]:
 def _memory(r: Document, show_variables: bool) -> list[str]:
     m, t = r.memory, r.target
     capacity = t["bytesPerIPU"] * t["ipusPerReplica"]
-    worst = m.including_gaps_by_tile.index(m.max_tile)
+    worst = m.fullest
     lines = [
         "Memory Usage:",
         f"  Total for {t['ipusPerReplica']} IPU(s), including gaps:  {sum(m.including_gaps_by_tile):,} bytes",

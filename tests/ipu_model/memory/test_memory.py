@@ -404,6 +404,31 @@ def test_advice_needs_no_names_and_following_it_makes_the_program_fit():
     assert {"params['layers'][0]", "params['layers'][7]", "x"} <= names
 
 
+def test_weights_that_nobody_named_are_advised_into_streaming_memory():
+    def layers(weights, x):
+        for w in weights:
+            x = jax.nn.relu(x @ w)
+        return x
+
+    square, x = jax.ShapeDtypeStruct((8192, 8192), jnp.float32), jax.ShapeDtypeStruct((512, 8192), jnp.float32)
+    report = ipu_model.profile(layers, [square] * 4, x)
+    advised = next(lever for lever in report.overflow.levers if lever.change == "weights in streaming memory")
+    assert advised.enough
+    away = ipu_model.placement.Location(on_chip=False)
+    weights = [ipu_model.Argument(f"w{k}", "weight", away) for k in range(4)]
+    followed = ipu_model.profile(layers, [square] * 4, x, inputs=[*weights, ipu_model.Argument("x")])
+    assert followed.fits
+    assert followed.memory.max_tile == report.memory.max_tile - advised.gain
+    assert f"Fullest tile ({report.overflow.tile})" in report.summary()
+
+
+def test_levers_of_which_none_is_enough_alone_say_so():
+    square, x = jax.ShapeDtypeStruct((20_000, 20_000), jnp.float32), jax.ShapeDtypeStruct((512, 20_000), jnp.float32)
+    text = ipu_model.profile(jnp.matmul, x, square).summary()
+    assert "levers (none is enough alone):" in text
+    assert "KiB  +" not in text
+
+
 @pytest.mark.parametrize(("size", "dtype", "partials"), [
     (8192, jnp.float32, "float"), (8192, jnp.float16, "float"), (6144, jnp.float32, "float"),
     (1024, jnp.float16, "half"),

@@ -109,6 +109,11 @@ def test_every_transform_keeps_the_multiplies():
         assert outputs == np.prod(params.out) * params.batch * params.out_channels
 
 
+def test_a_batch_that_becomes_part_of_the_field_is_counted_once():
+    params = ConvParams(1_536_000, (1, 1), (1, 1), 1024, 4096)  # its square would be refused as too large to count
+    assert params.macs in {problem.params.macs for problem in transformed_problems(params, False)}
+
+
 def test_a_convolution_without_output_is_refused():
     with pytest.raises(ValueError, match="no output"):
         ConvParams(1, (2, 2), (3, 3), 1, 1)
