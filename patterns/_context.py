@@ -51,7 +51,9 @@ class Context:
         self.created: list[ir.Node] = []
         self.stem = ""
         self._counts: dict[ir.Value, int] = {}
-        self._fresh = 0
+        self._next = 0  # number of the next name
+        self._before = 0  # the same, when the rewrite began
+        self._newest: ir.Value | None = None
 
     # -- questions
 
@@ -152,16 +154,28 @@ class Context:
         return {v.name for v in (*self.graph.inputs, *values)}
 
     def _value(self, stem: str, dtype: ir.DataType | None, shape: Sequence[int] | None) -> ir.Value:
-        self._fresh += 1
-        while (name := f"{stem}__t{self._fresh}") in self._taken:  # as PopART names such tensors
-            self._fresh += 1
-        return ir.Value(
+        while (name := f"{stem}__t{self._next}") in self._taken:  # as PopART names such tensors
+            self._next += 1
+        self._next += 1
+        self._newest = ir.Value(
             name=name,
             type=None if dtype is None else ir.TensorType(dtype),
             shape=None if shape is None else ir.Shape(list(shape)),
         )
+        return self._newest
+
+    def give_back_number(self, value: ir.Value) -> None:
+        """The value gets another name: the number in its own is free again if it is the newest."""
+        if value is self._newest:
+            self._next -= 1
+            self._newest = None
 
     # -- bookkeeping, called by the sweep
+
+    def begin(self, node: ir.Node) -> None:
+        """A rewrite of the node begins."""
+        self.created, self._before = [], self._next
+        self.stem = node.outputs[0].name or node.op_type if node.outputs else node.op_type
 
     def detach(self, node: ir.Node, moved: frozenset[int] = frozenset()) -> None:
         """Remove all uses by `node` and graphs inside it; graphs whose id is in `moved` belong to another node now."""
@@ -177,7 +191,7 @@ class Context:
         """Drop the nodes created by a rewrite that was declined afterwards."""
         for node in reversed(self.created):
             self.detach(node)
-        self.created = []
+        self.created, self._next = [], self._before
 
     def _adjust(self, node: ir.Node, step: int) -> None:
         for value in node.inputs:

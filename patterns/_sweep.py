@@ -192,8 +192,7 @@ class _Sweep:
 
     def _try(self, rule: Rule, node: ir.Node) -> bool:
         context = self.context
-        context.created = []
-        context.stem = node.outputs[0].name or node.op_type if node.outputs else node.op_type
+        context.begin(node)
         try:
             outcome = rule.rewrite(node, context)
         except Exception as err:
@@ -265,6 +264,7 @@ class _Sweep:
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         if take_name:
             old.name = None
+            self.context.give_back_number(new)
             new.name = name
             new.type = old.type if new.type is None else new.type
             new.shape = old.shape if new.shape is None else new.shape

@@ -61,7 +61,7 @@ def _arrange(context: Context, value: ir.Value, padded: Shape, order: list[int],
         if static_shape(value) != padded:
             value = reshape(context, value, padded)
         value = transpose(context, value, order)
-    return value if static_shape(value) == target else reshape(context, value, target)
+    return reshape(context, value, target)
 
 
 @rewrites("MatMulLhsGradOp", "MatMulLhsGrad")

@@ -47,6 +47,16 @@ def test_grouped_matmul(a, b, y):
     assert [len(v.shape) for v in (*product.inputs, *product.outputs)] == [3, 3, 3]
 
 
+def test_each_grouped_matmul_takes_three_names_counted_from_zero():
+    """As PopART counts them: the left operand, the right one, the product; operands of three axes too."""
+    m = model(
+        "f (float[1,4,4] a, float[4,4] b, float[4,4] c) => (float[1,4,4] y) { x = MatMul(a, b) y = MatMul(x, c) }"
+    )
+    after = check_fires(m, "MatMulOp")
+    numbered = [o.name for n in after.graph for o in n.outputs if "__t" in o.name]
+    assert numbered == ["a__t0", "b__t1", "x__t2", "x__t3", "c__t4", "y__t5"]
+
+
 def test_grouped_matmul_declines_grouped():
     check_declines(model("f (float[5,2,3] a, float[5,3,4] b) => (float[5,2,4] y) { y = MatMul(a, b) }"), "MatMulOp")
 
