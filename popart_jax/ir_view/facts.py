@@ -113,6 +113,7 @@ class ViewOptions:
     explicit_recomputation: bool = False
     host_copy_ops: bool = False
     on_io_tiles: frozenset[str] = frozenset()  # streamed inputs and anchors whose transfer is on I/O tiles
+    activations: Location = Location()
     weights: Location = Location()
     optimizer_state: Location = Location()
     accumulators: Location = Location()

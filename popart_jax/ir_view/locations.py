@@ -69,15 +69,28 @@ def _load_and_store(graph: ir.Graph, value: ir.Value) -> None:
     """The tensor is loaded into a buffer before its first reader, and stored behind its last update."""
     uses = list(value.uses())
     first = _first(graph, {u.node for u in uses})
-    buffer, loaded = nodes.tensor(f"{value.name}__buffer", value), nodes.tensor(f"{value.name}__loaded", value)
-    offset = nodes.source(f"RemoteArg___{value.name}", "const", ir.DataType.INT32, ())
-    attributes = {"bufferid": value.name or ""}
-    init = nodes.make("Init", [], [buffer], like=first)
-    load = nodes.make("RemoteLoad", [buffer, offset], [loaded], like=first, attributes=attributes)
-    graph.insert_before(first, [init, load])
+    offset = remote_offset(value)
+    loaded = remote_load(graph, value, offset, first)
     for use in uses:
         use.node.replace_input_with(use.idx, loaded)
     updates = [n for n in graph if n.meta.get(nodes.PASS) == nodes.UPDATE and n.inputs and n.inputs[0] is loaded]
     if updates:
+        attributes = {"bufferid": value.name or ""}
         store = nodes.make("RemoteStore", [updates[-1].outputs[0], offset], [], like=updates[-1], attributes=attributes)
         graph.append(store)
+
+
+def remote_offset(value: ir.Value) -> ir.Value:
+    """The tensor that says where in its remote buffer a tensor lies."""
+    return nodes.source(f"RemoteArg___{value.name}", "const", ir.DataType.INT32, ())
+
+
+def remote_load(graph: ir.Graph, value: ir.Value, offset: ir.Value, before: ir.Node, suffix: str = "") -> ir.Value:
+    """What a load of the tensor's remote buffer gives, in front of a node."""
+    buffer = nodes.tensor(f"{value.name}__buffer{suffix}", value)
+    loaded = nodes.tensor(f"{value.name}__loaded{suffix}", value)
+    init = nodes.make("Init", [], [buffer], like=before)
+    attributes = {"bufferid": value.name or ""}
+    load = nodes.make("RemoteLoad", [buffer, offset], [loaded], like=before, attributes=attributes)
+    graph.insert_before(before, [init, load])
+    return loaded

@@ -26,6 +26,7 @@ from . import (
     recompute,
     serial_matmul,
     sharing,
+    streamed_activations,
     tied_gather,
     training,
 )
@@ -117,6 +118,7 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: 
     serial_matmul.set_partials(graph, options.matmul_partials)
     random_seeds.add_seeds(graph, options.stochastic_rounding)
     recompute.annotate(graph, facts, pipeline.add_stages(graph, facts))
+    streamed_activations.stream_activations(graph, facts)
     placement.add_copies(graph, facts)
     _prune(graph, facts)
     locations.place_tensors(graph, facts)

@@ -130,6 +130,7 @@ def view_options(session: Described) -> ir_view.ViewOptions:
         explicit_recomputation=options.explicitRecomputation,
         host_copy_ops=options.useHostCopyOps,
         on_io_tiles=_on_io_tiles(session) if options.numIOTiles else frozenset(),
+        activations=_location(options.activationTensorLocationSettings),
         weights=_location(options.weightTensorLocationSettings),
         optimizer_state=_location(options.optimizerStateTensorLocationSettings),
         accumulators=_location(options.accumulatorTensorLocationSettings),
