@@ -222,17 +222,13 @@ def _popart(x: jax.Array, axes: Sequence[Axis], rule: Rule, training: bool) -> j
                               ("coordinate transformation mode", rule.coordinates, _COORDINATES)):  # fmt: skip
         if name not in known:
             raise popart_exception(f"Unrecognised resize {what} {name}")
-    if rule.exclude_outside:
-        raise OpError(
-            "{opid}: Unsupported value '1' for attribute 'exclude_outside'. Acceptable values are [0]", "Resize"
-        )
     if rule.coordinates == "tf_crop_and_resize":
         raise popart_exception("Unsupported coordinate transformation mode")
     y = interpolate(x, axes, rule)
     if not training or not jnp.issubdtype(x.dtype, jnp.floating):
         return y
     if rule.mode == "linear":
-        return refuse_gradient(y, "Resize mode 'linear' is not supported when training")
+        return refuse_gradient(y, "Resize mode 'linear' is not supported when training.")
     back = Rule("nearest", "asymmetric", "floor") if rule.mode == "nearest" else Rule(rule.mode)
     return gradient_of(y, interpolate(x, axes, back))
 
@@ -311,9 +307,14 @@ def popart_resize(
         raise popart_exception(
             f"ResizeOp, length of sizes ({np.size(sizes)}) does not match the rank of input shape ({x.ndim})"
         )
+    if exclude_outside:
+        raise OpError(
+            f"{{opid}}: Unsupported value '{exclude_outside}' for attribute 'exclude_outside'. Acceptable values are "
+            "[0]",
+            "Resize",
+        )
     where = _plan(x.shape, scales, sizes, axes, None, keep_aspect_ratio_policy)
-    smooth = (bool(exclude_outside), bool(antialias))
-    rule = Rule(_mode(mode), coordinate_transformation_mode, nearest_mode, CUBIC, *smooth)
+    rule = Rule(_mode(mode), coordinate_transformation_mode, nearest_mode, CUBIC, antialias=bool(antialias))
     return _popart(x, where, rule, training)
 
 

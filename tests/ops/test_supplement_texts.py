@@ -109,6 +109,8 @@ TEXTS: list[tuple[str, str, str, int]] = [
      f'{RESIZED} y = Resize(x, r, "")', IMAGE, 11),
     ("ai.onnx.Resize:11: Unsupported value '1' for attribute 'exclude_outside'. Acceptable values are [0]",
      f"{RESIZED} y = Resize<exclude_outside = 1>(x, r, s)", IMAGE, 11),
+    ("ai.onnx.Resize:11: Unsupported value '2' for attribute 'exclude_outside'. Acceptable values are [0]",
+     f"{RESIZED} y = Resize<exclude_outside = 2>(x, r, s)", IMAGE, 11),
     ("Unrecognised resize nearest mode foo", f'{RESIZED} y = Resize<nearest_mode = "foo">(x, r, s)', IMAGE, 11),
     # 6.14 and 6.15
     ("The size of input rois must be 2", "y = RoiAlign(x, z, n)", f"{IMAGE}, float[2,4,1] z, int32[2] n", 10),

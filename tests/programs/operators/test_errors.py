@@ -330,7 +330,7 @@ def test_bitwise_operators_have_no_gradient(name):
         (lambda b, x: b.aiOnnx.pad([x], [1, 1], mode="edge"), 'does not support PadGradOp when mode is not "constant"'),
         (
             lambda b, x: b.onnx(10).resize([x, b.onnx(10).constant(np.array([2], np.float32))], mode="linear"),
-            "Resize mode 'linear' is not supported when training",
+            "Resize mode 'linear' is not supported when training.",
         ),
     ],
 )
