@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from ..lowering.passes import compiler_options, rewrite_for_kernels, untranspose_weights
+from ..lowering.kernels.onednn import usable
+from ..lowering.passes import compiler_options, in_pieces, rewrite_for_kernels, untranspose_weights
 from ..timings import phase
 from .micro import GRADIENT
 from .program import Program, Training
@@ -22,14 +23,17 @@ class LaidOut:
 
 
 @phase("layout")
-def lay_out(program: Program, platform: str, training: Training | None) -> LaidOut:
+def lay_out(program: Program, platform: str, training: Training | None, *, single: bool = True) -> LaidOut:
     """Choose layouts for a platform; the given program and its graph are not changed.
 
     In a session that trains, `training` says which weights change. Those that the graph reads through a transpose alone
-    (and their optimizer state) are resident in transposed order.
+    (and their optimizer state) are resident in transposed order. A program that is not `single` is cut between devices.
     """
     graph = program.graph.clone(allow_outer_scope_values=True)
-    rewrite_for_kernels(graph, _protected(program))
+    protected = _protected(program)
+    rewrite_for_kernels(graph, protected)
+    if training is None and single and usable():  # XLA's own convolutions are slower in a loop
+        in_pieces(graph, protected)
     for one in (graph, *graph.subgraphs()) if training is not None else ():
         untranspose_weights(one)
     options = compiler_options(program.graph, training=program.training is not None, platform=platform)

@@ -94,7 +94,8 @@ class Engine:
         advance = reporter(self.prepared.request.options, _PHASES * len(handles))
         for handle in handles:
             program = program_of(self.prepared.program, handle)
-            laid_out = lay_out(program, jax.default_backend(), self.prepared.program.training)
+            training, single = self.prepared.program.training, not wants_devices(self.prepared.request.options)
+            laid_out = lay_out(program, jax.default_backend(), training, single=single)
             advance()
             executable = self._executable(laid_out, handle, file, advance)
             advance()

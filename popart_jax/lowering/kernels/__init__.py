@@ -13,6 +13,7 @@ MODULES = {
         "AveragePool BatchNormalization ChannelAffine Conv ConvTranspose GlobalAveragePool MaxPool SharedRelu"
     ),
     "dequantised": "DequantisedConv DequantisedMatMul",
+    "in_pieces": "InPieces",
     "integers": "ConvInteger QLinearConv",
     "slices_in_turn": "SliceInTurn",
     "straight_through": "StraightThroughDequantize StraightThroughDynamicQuantize StraightThroughQuantize",

@@ -10,6 +10,7 @@ from .channels_last import channels_last as channels_last
 from .compiler import compiler_options as compiler_options
 from .counted_masks import size_masks as size_masks
 from .dense import untranspose_weights as untranspose_weights
+from .in_pieces import in_pieces as in_pieces
 from .quantised import multiply_bytes as multiply_bytes
 from .shared_relu import share_relus as share_relus
 from .slices_in_turn import slices_in_turn as slices_in_turn
@@ -26,7 +27,8 @@ PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
 def rewrite_for_kernels(graph: ir.Graph, protected: Collection[str] = ()) -> None:
     """Apply all rewrites in place, to subgraphs too; `protected` tensors keep their names and values.
 
-    `untranspose_weights` is not among them: it is for programs that train and keep weights in another order.
+    Not among them are `untranspose_weights`, for programs that train and keep weights in another order, and
+    `in_pieces`, for inference by kernels that gain from it.
     """
     for one in (graph, *graph.subgraphs()):
         for rewrite in PASSES.values():

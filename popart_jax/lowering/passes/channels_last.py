@@ -33,6 +33,10 @@ def first(rank: int) -> tuple[int, ...]:
     return (0, rank - 1, *range(1, rank - 1))
 
 
+def _turned(shape: ir.Shape | None, perm: tuple[int, ...]) -> ir.Shape | None:
+    return None if shape is None or len(shape) != len(perm) else ir.Shape([shape[i] for i in perm])
+
+
 def take_over(old: ir.Value, new: ir.Value) -> None:
     """Give `new` the uses, name and type of `old`."""
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
@@ -56,9 +60,10 @@ class _Rewriter:
 
     def transpose(self, value: ir.Value, perm: Iterable[int], at: ir.Node, tag: str = "nhwc") -> ir.Value:
         """A transpose of `value`, inserted before `at`."""
-        node = ir.node("Transpose", [value], {"perm": list(perm)}, version=1, name=self.name(value, tag))
+        order = tuple(perm)
+        node = ir.Node("", "Transpose", [value], [ir.AttrInt64s("perm", order)], version=1, name=self.name(value, tag))
         node.outputs[0].name = node.name
-        node.outputs[0].type = value.type
+        node.outputs[0].type, node.outputs[0].shape = value.type, _turned(value.shape, order)
         self.graph.insert_before(at, node)
         return node.outputs[0]
 
@@ -76,6 +81,7 @@ class _Rewriter:
         out = old.outputs[0]
         made = new.outputs[0]
         made.name, made.type = self.name(out, "nhwc"), out.type
+        made.shape = _turned(out.shape, last(rank))
         self.graph.insert_before(old, new)
         plain = self.transpose(made, first(rank), old)
         name = out.name
