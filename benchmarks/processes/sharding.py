@@ -19,7 +19,7 @@ from popart_jax.session.preparing.shards import DEVICES, SHARD, rules_text
 
 from .command import Figures, command
 
-_DEVICES, _LAYERS, _STEPS, _ROWS, _VOCABULARY = 4, 2, 3, 8, 64
+_DEVICES, _LAYERS, _STEPS, _ROWS, _VOCABULARY = 4, 2, 3, 4, 64
 _NAMES = rules_text([("up_w", PartitionSpec(None, "model")), ("down_w", PartitionSpec("model"))])
 CASES: dict[str, tuple[str | None, int, int]] = {  # rules, replicas, devices of each
     "one device": (None, 1, 1),

@@ -80,7 +80,7 @@ def undisturbed(tmp_path_factory) -> np.ndarray:
     code, out, err = run(folder, "none")
     assert code == 0, err
     assert "began at 0" in out
-    code, _, err = run(folder, "none")
+    code, _, err = finish(start("launch", "-n", 1, script(folder, PROGRAM), folder, "none"))
     assert code != 0
     assert "has checkpoints up to step 6" in err
     return weights(folder)

@@ -34,7 +34,7 @@ offset, count = popdist.getReplicaIndexOffset(), popdist.getNumLocalReplicas()
 anchors = session.initAnchorArrays()
 first = saved.restore(session)
 for step in range(first, int(sys.argv[3])):
-    x = np.random.default_rng(step).integers(0, 64, (2, 8, 16)).astype(np.int32)
+    x = np.random.default_rng(step).integers(0, 64, (2, 4, 16)).astype(np.int32)
     session.run(popart.PyStepIO({"x": np.ascontiguousarray(x[offset : offset + count])}, anchors))
     saved.save(session, step + 1)
 weights = {t.name: np.empty(tuple(t.dims), np.float32) for t in proto.graph.initializer}

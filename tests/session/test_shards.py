@@ -29,7 +29,7 @@ def measured(*words):
 
 
 @pytest.fixture(scope="module")
-def found(optimised):
+def found():
     return measured("--only", *QUICK)
 
 
