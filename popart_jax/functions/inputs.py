@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ..buffers import truths
 from ..errors import popart_exception
+from ..lowering.control.values import staged
 from ..ops.cast import HOST_ONLY, convert
 from .feeds import check_fed
 
@@ -64,6 +65,8 @@ def check_inputs(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
 def as_declared(value: ir.Value | None, x: Any) -> Any:
     """A fed value as an array of the declared type, for translations; texts and types that XLA lacks stay NumPy.
 
+    So do lists of whole numbers that a traced function closes over: axes and sizes among them stay known.
+
     Raises
     ------
     popart_exception
@@ -84,7 +87,10 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
     want = np.dtype(value.dtype.numpy() if value is not None and value.dtype is not None else array.dtype)
     if array.dtype != want and array.dtype.kind == want.kind == "V":  # NumPy can't cast between small types
         array = array.astype(np.float32)
-    return convert(array, want) if want in HOST_ONLY else jnp.asarray(array, want)
+    if want in HOST_ONLY:
+        return convert(array, want)
+    known = isinstance(array, np.ndarray) and array.ndim < 2 and want.kind in "iu" and staged()
+    return array.astype(want) if known else jnp.asarray(array, want)
 
 
 class Ready:

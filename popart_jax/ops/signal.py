@@ -7,20 +7,20 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from ..errors import popart_exception
 from ..limits import limits
 from .arrays import Array, device_dtype, normal_axis, one_element, onnx_dtype
+from .gradients import gradient_of
 from .operator import operator
 from .registry import Static, lowers
 
 
 def _complex(x: Array) -> Array:
-    """Last dimension of 1 (real) or 2 (real, imaginary) as numbers; real ones in the widest type that JAX has now."""
-    if x.shape[-1] == 1:
-        return x[..., 0].astype(device_dtype(np.float64))
+    """Last dimension of 1 (real) or 2 (real, imaginary) as numbers of at least 32 bits."""
     wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
-    return wide[..., 0] + 1j * wide[..., 1]
+    return wide[..., 0] if x.shape[-1] == 1 else wide[..., 0] + 1j * wide[..., 1]
 
 
 def _parts(x: Array, dtype: Any) -> Array:
@@ -28,7 +28,19 @@ def _parts(x: Array, dtype: Any) -> Array:
 
 
 def transform(x: Array, length: int | None, axis: int, inverse: bool, onesided: bool) -> Array:
-    """Discrete Fourier transform of pairs; one-sided keeps (or takes) the first half, where the other is its mirror."""
+    """Discrete Fourier transform of pairs; one-sided keeps (or takes) the first half, where the other is its mirror.
+
+    Real numbers are transformed in the widest type that JAX has now. Derivatives are not: a backward pass may run
+    where JAX has no 64 bits any more.
+    """
+    widest = device_dtype(np.float64)
+    if x.shape[-1] > 1 or x.dtype.itemsize >= widest.itemsize:
+        return _transform(x, length, axis, inverse, onesided)
+    exact = _transform(lax.stop_gradient(x).astype(widest), length, axis, inverse, onesided)
+    return gradient_of(exact.astype(x.dtype), _transform(x, length, axis, inverse, onesided))
+
+
+def _transform(x: Array, length: int | None, axis: int, inverse: bool, onesided: bool) -> Array:
     along = normal_axis(axis, x.ndim)
     signal = _complex(x)
     if inverse and onesided:

@@ -68,3 +68,37 @@ def test_double_precision_gradients_with_their_own_cotangents() -> None:
     np.testing.assert_array_equal(fn.exactly(pulled)(params, np.array([2.0, 0.5])), x * [2.0, 0.5])
     step = fn.exactly(jax.jit(jax.grad(lambda p, v: fn(p, v)["y"].sum())))
     np.testing.assert_array_equal(step(params, x)["w"], x)
+
+
+def test_axes_that_a_jitted_function_closes_over_are_known() -> None:
+    text = "g(float[2,3] x, int64[A] axes) => (float[M,N] y) { y = ReduceSum(x, axes) }"
+    fn, params = popart.to_jax(model(text), trainable=())
+    x, axes = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([1])
+    slope = jax.jit(jax.grad(lambda x: (fn(params, {"x": x, "axes": axes})["y"] ** 2).sum()))(x)
+    np.testing.assert_allclose(slope, 2 * x.sum(1, keepdims=True).repeat(3, 1))
+    with pytest.raises(popart.popart_exception, match=r"'axes'.* must be a compile-time constant"):
+        jax.jit(lambda a: fn(params, {"x": x, "axes": a})["y"])(axes.astype(np.int32))
+
+
+@pytest.mark.parametrize("wrap", ["plain", "exactly"])
+def test_spectrograms_have_gradients_outside_of_the_64_bit_scope(wrap: str) -> None:
+    """Beside float64 differences of NumPy's transform; the forward pass uses 64 bits, the backward pass has none."""
+    text = """<float[16] w, int64 hop = {4}, int64 size = {8}>
+        { s = Mul(x, w) f = STFT<onesided=1>(s, hop, , size) y = ReduceL2<axes=[3], keepdims=0>(f) }"""
+    proto = model("g(float[1,16] x) => (float[1,F,B] y) " + text)
+    rng = np.random.default_rng(0)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(16, np.float32), "w"))
+    x, v = rng.normal(size=(1, 16)).astype(np.float32), rng.normal(size=16)
+    fn, params = popart.to_jax(proto)
+
+    def total(p):
+        return fn(p, x)["y"].sum()
+
+    grad = jax.grad(total) if wrap == "plain" else fn.exactly(jax.jit(jax.grad(total)))
+
+    def reference(w):
+        frames = np.stack([(x[0] * w)[k : k + 8] for k in (0, 4, 8)])
+        return np.abs(np.fft.rfft(frames)).sum()
+
+    expected = (reference(1 + 1e-5 * v) - reference(1 - 1e-5 * v)) / 2e-5
+    np.testing.assert_allclose(np.asarray(grad(params)["w"]) @ v, expected, rtol=1e-4)
