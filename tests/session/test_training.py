@@ -349,3 +349,24 @@ def test_failing_callback_leaves_weights():
     run(session, x=_x())
     assert not any(array.is_deleted() for array in before.values())
     assert (weights_of(session, w=w)["w"] != w).all()
+
+
+@pytest.mark.parametrize(("activation", "warned"), [("prelu", True), ("relu", False), ("detach", False)])
+def test_weights_behind_an_operator_without_gradient_are_named(activation, warned, caplog):
+    """PReLU has no gradient in PopART (semantics, surprise 21); a Detach is asked for."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2, 3])
+    w, v = (builder.addInitializedInputTensor(np.ones((3, 3), np.float32), name) for name in "wv")
+    slope = builder.addInitializedInputTensor(np.ones(3, np.float32), "slope")
+    h = builder.aiOnnx.matmul([x, w])
+    calls = {
+        "prelu": lambda: builder.aiOnnx.prelu([h, slope]),
+        "relu": lambda: builder.aiOnnx.relu([h]),
+        "detach": lambda: builder.aiGraphcore.detach([h]),
+    }
+    loss = builder.aiGraphcore.l1loss([builder.aiOnnx.matmul([calls[activation](), v])], 0.1)
+    flow, device = popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}), popart.DeviceManager().createCpuDevice()
+    with caplog.at_level("WARNING"):
+        popart.TrainingSession(builder.getModelProto(), flow, loss, popart.ConstSGD(0.1), device)
+    assert ("PRelu has no gradient in PopART" in caplog.text) == warned
+    assert ("are not trained: 'slope', 'w'." in caplog.text) == warned

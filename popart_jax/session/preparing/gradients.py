@@ -6,7 +6,7 @@ Source: the gradients in PopART's operator list.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import jax.numpy as jnp
 import onnx_ir as ir
@@ -15,6 +15,7 @@ import patterns
 
 from ...errors import noted, popart_exception
 from ...execution import Program, Type
+from ...logs import module_logger
 from ...lowering.interpreter import names
 from ...lowering.resolve import captures, find, label
 from ...model.checks.structure import every_node
@@ -24,6 +25,7 @@ from ..requests import Request
 
 _BITWISE = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseXnor"})
 _OUTPUTS_OF_TRAINED_NORM = 2
+_LISTED = 3  # names in a warning
 _LOSSES_OF_ANY_TYPE = frozenset({"IdentityLoss", "L1"})
 
 
@@ -56,6 +58,39 @@ def with_gradient(program: Program, loss: str, types: Mapping[str, Type], reques
                 reached[value] = None
                 pending.append(value)
     return frozenset(name for v in reached if (name := v.name) and name in types)
+
+
+def warn_of_untrained(
+    graph: ir.Graph, differentiated: Collection[str], variables: Collection[str], types: Mapping[str, Type]
+) -> None:
+    """Log which operators without a gradient keep float variables from being trained; a Detach is asked to do so."""
+    for node in graph:
+        ends = facts(node.op_type).gradients == () and node.op_type != "Detach"
+        if not ends or not any(v.name in differentiated for v in node.outputs):
+            continue
+        read = {v.name or "" for v in _sources(node) if v.name in variables and _is_float(v, types)}
+        lost = sorted(read.difference(differentiated))
+        if lost:
+            more = f" and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
+            module_logger("session").warning(
+                "%s has no gradient in PopART: weights behind node '%s' are not trained: %s%s. to_jax trains them.",
+                node.op_type, label(node), ", ".join(f"'{n}'" for n in lost[:_LISTED]), more,
+            )  # fmt: skip
+
+
+def _sources(node: ir.Node) -> Iterable[ir.Value]:
+    """The tensors without producer from which a node's inputs follow."""
+    seen, pending = set[ir.Value](), [v for v in (*node.inputs, *captures(node)) if v is not None]
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        maker = value.producer()
+        if maker is None:
+            yield value
+        else:
+            pending += [v for v in (*maker.inputs, *captures(maker)) if v is not None]
 
 
 def gradient_types(graph: ir.Graph, tensors: Iterable[str], types: Mapping[str, Type]) -> dict[str, Type]:

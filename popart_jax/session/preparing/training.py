@@ -74,6 +74,7 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
     gradients.check_loss(graph, loss, types)
     differentiated = gradients.with_gradient(base, loss, types, request)
     trained = [n for n in session.variables if n in differentiated and n not in base.copies]
+    gradients.warn_of_untrained(graph, differentiated, session.variables.keys() - base.copies.keys(), types)
     for name in trained:
         optimizer.check_state_types(name)
     clips = clip_groups(optimizer, trained)
