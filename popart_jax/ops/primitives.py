@@ -6,7 +6,8 @@ takes 0.02 ms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import jax
@@ -55,6 +56,19 @@ def _with_rank(x: Array, rank: int) -> Array:
 add, subtract, multiply = of_two(lax.add, "add"), of_two(lax.sub, "subtract"), of_two(lax.mul, "multiply")
 divide = of_two(lax.div, "divide")
 """Of floats."""
+
+
+def sum_of(products: Sequence[jax.Array]) -> jax.Array:
+    """The sum of float products, with the same bits wherever XLA computes it again.
+
+    XLA repeats cheap operations for each reader, and LLVM joins the sum of two products with one of them, not always
+    with the same. A maximum was then none of the elements it was compared with, and its gradient was lost. The first
+    product is rounded, which leaves one way to join.
+    """
+    kind = jnp.finfo(products[0].dtype)
+    return reduce(lax.add, [lax.reduce_precision(products[0], kind.nexp, kind.nmant), *products[1:]])
+
+
 sqrt, log, exp, tanh = (
     of_one(lax.sqrt, jnp.sqrt), of_one(lax.log, jnp.log), of_one(lax.exp, jnp.exp), of_one(lax.tanh, jnp.tanh)
 )  # fmt: skip
