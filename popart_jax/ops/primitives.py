@@ -65,8 +65,13 @@ def sum_of(products: Sequence[jax.Array]) -> jax.Array:
     with the same. A maximum was then none of the elements it was compared with, and its gradient was lost. The first
     product is rounded, which leaves one way to join.
     """
-    kind = jnp.finfo(products[0].dtype)
-    return reduce(lax.add, [lax.reduce_precision(products[0], kind.nexp, kind.nmant), *products[1:]])
+    return reduce(lax.add, [rounded(products[0]), *products[1:]])
+
+
+def rounded(x: Array) -> Any:
+    """Floats rounded to their own type, before anything else is done with them."""
+    kind = jnp.finfo(x.dtype)
+    return lax.reduce_precision(x, kind.nexp, kind.nmant)
 
 
 sqrt, log, exp, tanh = (

@@ -15,6 +15,7 @@ MODULES = {
     "dequantised": "DequantisedConv DequantisedMatMul",
     "in_pieces": "InPieces",
     "integers": "ConvInteger QLinearConv",
+    "rounded": "Rounded",
     "slices_in_turn": "SliceInTurn",
     "straight_through": "StraightThroughDequantize StraightThroughDynamicQuantize StraightThroughQuantize",
 }
