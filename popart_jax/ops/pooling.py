@@ -14,7 +14,7 @@ from jax import lax
 from ..errors import popart_exception
 from .arrays import device_dtype, is_float, listed, wide, wrap_indices
 from .kernels import Computation
-from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
+from .operator import EXTREMUM, PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import OutputCount, Static, lowers
 from .two_way import two_way
 from .windows import Window, pairs, per_dim, positive, taps, window
@@ -89,7 +89,7 @@ def max_pool_indices(x: jax.Array, y: Any, win: Window, storage_order: int) -> j
 
 operator(
     "MaxPool",
-    PER_SAMPLE | WIDE_RESULT,
+    PER_SAMPLE | WIDE_RESULT | EXTREMUM,
     gradients=[gradient("MaxPoolGrad", "g x0 y0")],
     ranks="X 3+",
     popxl=PopxlClass("MaxPoolOp", version=11, runs=("", 11), base="HasReceptiveFieldOp"),
@@ -196,7 +196,7 @@ def global_average_pool(x, /):
     return x.mean(_spatial(x), keepdims=True)
 
 
-operator("GlobalMaxPool", PER_SAMPLE, gradients=[gradient("GlobalMaxPoolGrad", "g x0 y0")], ranks="X 3+")
+operator("GlobalMaxPool", PER_SAMPLE | EXTREMUM, gradients=[gradient("GlobalMaxPoolGrad", "g x0 y0")], ranks="X 3+")
 
 
 @lowers("GlobalMaxPool", 1, 22)

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import popart_exception
 from .arrays import Array, is_float, namespace, wide
 from .elementwise import check_operands
-from .operator import ELEMENTWISE, ROUNDS, PopxlClass, gradient, operator
+from .operator import ELEMENTWISE, EXTREMUM, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
 
 
@@ -56,12 +56,12 @@ def _mean(*xs: Array) -> Array:
 
 operator(
     "Max",
-    ELEMENTWISE,
+    ELEMENTWISE | EXTREMUM,
     gradients=[gradient("MaxArgGrad", "g xi y0", of=None, kernel=True)],
     popxl=PopxlClass("MaxOp", version=6, runs=("", 13)),
 )
 operator("Mean", ELEMENTWISE | ROUNDS, gradients=[gradient("MeanArgGrad", "g", of=None)])
-operator("Min", ELEMENTWISE, gradients=[gradient("MinArgGrad", "g xi y0", of=None)])
+operator("Min", ELEMENTWISE | EXTREMUM, gradients=[gradient("MinArgGrad", "g xi y0", of=None)])
 operator(
     "Sum",
     ELEMENTWISE | ROUNDS,

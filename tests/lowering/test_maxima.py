@@ -9,8 +9,8 @@ import pytest
 
 import popart_jax as popart
 
-AS_USERS_HAVE_IT = {  # tests/conftest.py compiles quickly
-    "xla_backend_optimization_level": 3,
+AS_USERS_HAVE_IT: dict[str, str | bool] = {  # tests/conftest.py compiles quickly
+    "xla_backend_optimization_level": "3",
     "xla_llvm_disable_expensive_passes": False,
     "xla_cpu_use_fusion_emitters": True,
 }

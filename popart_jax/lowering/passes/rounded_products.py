@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ...ops import Trait, facts
 from ..kernels import DOMAIN
 
-_MAXIMA = frozenset({"GlobalMaxPool", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin"})
 _SUMS = frozenset({"Add", "Sub", "Sum"})
 
 
 def round_products(graph: ir.Graph) -> bool:
     """Rewrite the sums of a graph that takes maxima, in place; returns whether anything changed."""
-    if not any(node.op_type in _MAXIMA for node in graph):
+    if not any(facts(node.op_type).has(Trait.EXTREMUM) for node in graph):
         return False
     changed = False
     for node in list(graph):
