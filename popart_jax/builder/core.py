@@ -172,9 +172,11 @@ class _BuilderCore(Placement):
         value.const_value = data
         self._graph.register_initializer(value)
         if variableSettings is not None:
-            domain = variableSettings.getSharedVariableDomain()
-            settings = (domain.type, domain.replicaGroupSize, variableSettings.getRetrievalMode())
-            for key, setting in zip(names.variable_metadata(value.name or ""), settings, strict=True):
+            given = variableSettings
+            settings = [given.getCommGroupType(), given.getGroupSize(), given.getRetrievalMode()]
+            if not given.isUsingCommGroup():
+                settings.append(given.getStride())
+            for key, setting in zip(names.variable_metadata(value.name or ""), settings, strict=False):
                 self._model.metadata_props[key] = str(int(setting))
         return self._note_input(debugContext, value, "addInitializedInputTensor")
 

@@ -45,9 +45,16 @@ def input_metadata(tensor: str) -> tuple[str, str, str]:
     return tiles, exchange, mode
 
 
-def variable_metadata(tensor: str) -> tuple[str, str, str]:
-    """Metadata keys of an initializer: group type, group size, retrieval mode."""
-    return f"__comm_group_type/{tensor}", f"__comm_group_size/{tensor}", f"__variable_settings/{tensor}"
+_VARIABLE_METADATA = ("comm_group_type", "comm_group_size", "variable_settings", "comm_group_stride")
+
+
+def variable_metadata(tensor: str) -> tuple[str, str, str, str]:
+    """Metadata keys of an initializer: group type, group size, retrieval mode, and the stride where groups have one.
+
+    PopART writes no stride, so that its models lose such groups.
+    """
+    kind, size, mode, stride = (f"__{key}/{tensor}" for key in _VARIABLE_METADATA)
+    return kind, size, mode, stride
 
 
 def debug_id(kind: str, tensor: str) -> str:

@@ -287,3 +287,21 @@ def test_a_variable_of_which_the_host_gets_several_values_is_no_constant(mode):
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({"x": np.zeros((2, 2), np.float32)}, anchors))
     np.testing.assert_array_equal(anchors[out], np.full((2, 2), 5))
+
+
+@pytest.mark.parametrize(("stride", "of_replica"), [(1, [0, 0, 1, 1]), (2, [0, 1, 0, 1])])
+def test_groups_given_by_stride_reach_the_session(stride, of_replica):
+    b = popart.Builder()
+    groups = popart.VariableSettings(stride, 2, popart.VariableRetrievalMode.OnePerGroup)
+    values = np.array([[1, 2], [3, 4]], np.float32)
+    out = b.aiOnnx.mul([b.addInputTensor("FLOAT", [2], "x"), b.addInitializedInputTensor(values, groups, "w")])
+    options = popart.SessionOptions()
+    options.enableReplicatedGraphs, options.replicatedGraphCount = True, 4
+    device = popart.DeviceManager().createIpuModelDevice({"numIPUs": 1})
+    session = popart.InferenceSession(b.getModelProto(), popart.DataFlow(1, {out: All}), device, userOptions=options)
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    data = np.arange(8, dtype=np.float32).reshape(4, 2)
+    session.run(popart.PyStepIO({"x": data}, anchors))
+    np.testing.assert_array_equal(anchors[out], data * values[of_replica])

@@ -130,7 +130,9 @@ def variable_settings(model: ir.Model, name: str) -> VariableSettings:
     if given[0] is None:
         return VariableSettings()
     try:
-        kind, size, mode = (int(text or 0) for text in given)
+        kind, size, mode, stride = (int(text or 0) for text in given)
+        if given[3] is not None:
+            return VariableSettings(stride, size, VariableRetrievalMode(mode))
         return VariableSettings(CommGroup(CommGroupType(kind), size), VariableRetrievalMode(mode))
     except ValueError as err:
         raise popart_exception(f"Initializer '{name}': the metadata {given} are no variable settings: {err}.") from err

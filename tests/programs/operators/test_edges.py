@@ -163,7 +163,12 @@ CASES = {
     "leakyrelu": (lambda b, n: b.aiOnnx.leakyrelu(n), (f32(0, -1),), [0, -0.01], [[1, 0.01]]),
     "elu": (lambda b, n: b.aiOnnx.elu(n, 0.5), (f32(0),), [0], [[0.75]]),
     "selu": (lambda b, n: b.aiOnnx.selu(n), (f32(0),), [0], [[1.0507 * (1 + 1.67326) / 2]]),
-    "hardsigmoid": (lambda b, n: b.aiOnnx.hardsigmoid(n), (f32(2.5, -3, 0),), [1, 0, 0.5], [[0.1, 0, 0.2]]),
+    "hardsigmoid": (
+        lambda b, n: b.aiOnnx.hardsigmoid(n),
+        (f32(2.5, -3, 0, -2.5),),
+        [1, 0, 0.5, 0],
+        [[0.1, 0, 0.2, 0.1]],
+    ),
     "shrink": (lambda b, n: b.aiOnnx.shrink(n, 0.0, 0.5), (f32(0.5, -0.5, 0, 1),), [0, 0, 0, 1], [[0.5, 0.5, 0, 1]]),
     "thresholdedrelu": (lambda b, n: b.aiOnnx.thresholdedrelu(n, 1.0), (f32(1, 2),), [0, 2], [[0, 1]]),
     "sqrt": (lambda b, n: b.aiOnnx.sqrt(n), (f32(0),), [0], [[np.inf]]),
