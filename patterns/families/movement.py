@@ -72,7 +72,7 @@ def _open_end(end: int, direction: int) -> int | None:
     return None if direction < 0 and end < -(2**30) else end
 
 
-@rewrites("ExpandCast", "Cast")
+@rewrites("ExpandCast", "Cast", stages=("model", "view"))
 def cast_before_expand(node: ir.Node, context: Context) -> Outcome:
     """Cast(Expand(x)) becomes Expand(Cast(x)): fewer elements are converted."""
     middle = node.inputs[0]
@@ -81,8 +81,8 @@ def cast_before_expand(node: ir.Node, context: Context) -> Outcome:
         return None
     if not context.only_used_once(middle):
         return Refused(f"tensor '{middle.name}' is needed elsewhere")
-    to = node.attributes["to"]
-    cast = context.op("Cast", expand.inputs[0], like=expand.inputs[0], dtype=ir.DataType(to.as_int()), to=to)
+    to = ir.DataType(node.attributes["to"].as_int())
+    cast = context.op("Cast", expand.inputs[0], like=expand.inputs[0], dtype=to, attrs=dict(node.attributes))
     return context.op("Expand", cast, *expand.inputs[1:], like=node.outputs[0], attrs=dict(expand.attributes))
 
 

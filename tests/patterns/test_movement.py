@@ -7,7 +7,9 @@ import json
 import numpy as np
 import pytest
 
+import patterns
 import popart_jax as popart
+from popart_jax.ops import facts
 
 from .helpers import check_declines, check_fires, model, op_types, run, run_ort, set_shapes, sweep_one
 
@@ -53,6 +55,22 @@ def test_expand_cast():
     m = set_shapes(model(EXPAND.format(more="", tail="")), a=(2, 3))
     after = check_fires(m, "ExpandCast", expect=["Cast", "Expand"])
     assert op_types(after) == ["Cast", "Expand"]
+
+
+def test_expand_cast_changes_what_runs_and_keeps_the_attributes_of_the_cast():
+    m = set_shapes(
+        model(
+            "f (float[1,3] x) => (float8e4m3fn[2,3] y) <int64[2] s = {2, 3}> "
+            "{ a = Expand(x, s) y = Cast<to=17, saturate=0>(a) }",
+            opset=19,
+        ),
+        a=(2, 3),
+    )
+    patterns.sweep(m.graph, patterns.rules_of(patterns.from_names(["ExpandCast"]), "model", "inference"), facts)
+    patterns.remove_unused(m.graph, facts, frozenset())
+    cast, expand = m.graph
+    assert (cast.op_type, expand.op_type) == ("Cast", "Expand")
+    assert cast.attributes["saturate"].as_int() == 0
 
 
 def test_expand_cast_declines_second_reader():
