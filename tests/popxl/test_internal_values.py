@@ -125,6 +125,8 @@ def test_tensors_of_a_graph_and_neighbours_of_its_operators():
     graph.getTensor("y").info = info
     tensors.makeConstInit("y", np.full(2, 3, np.float32))
     assert tensors.find("x", _ir.Scope() / "scope" / "inner") == "scope/x"
+    assert tensors.contains("x", _ir.Scope() / "scope" / "inner")
+    assert not tensors.contains("x", _ir.Scope() / "other")
     with pytest.raises(popart.popart_exception, match="Could not find tensor with name z"):
         tensors.find("z", _ir.Scope())
     add = graph.createConnectedOp_AddOp({0: "scope/x", 1: "y"}, {0: "sum"}, settings=_ir.Settings(graph, "add"))
@@ -177,3 +179,13 @@ def test_source_locations_go_into_debug_contexts():
     )
     assert _ir.DebugContext("name", where).getPathName() == "name"
     assert popxl.context.get_source_location(1).functionName != where.functionName
+
+
+def test_tensor_data_take_other_shapes_and_overwrite_an_array_of_the_same():
+    info = _ir.TensorInfo(popart.DataType.FLOAT, [2])
+    data = _ir.TensorData(info, np.ones(2, np.float32))
+    seen = data.array
+    data.resetData(info, np.full(2, 3, np.float32))
+    np.testing.assert_array_equal(seen, [3, 3])
+    data.resetData(_ir.TensorInfo(popart.DataType.INT32, [2, 2]), np.arange(4))
+    np.testing.assert_array_equal(data.array, [[0, 1], [2, 3]])

@@ -69,8 +69,9 @@ class Tensors(AddsTensors):
     def get(self, tensor_id: str) -> Any:
         return self._graph.get_tensor(tensor_id)._pb_tensor
 
-    def contains(self, tensor_id: str, scope: Any = None) -> bool:
-        return tensor_id in self._graph._tensors
+    def contains(self, tensor_id: str, scope: Scope | None = None) -> bool:
+        """Whether there is a tensor of this id or, given a scope, one that `find` finds."""
+        return tensor_id in self._graph._tensors if scope is None else self._found(tensor_id, scope) is not None
 
     def n(self) -> int:
         return len(self._graph._tensors)
@@ -99,12 +100,14 @@ class Tensors(AddsTensors):
 
     def find(self, name: str, scope: Scope) -> str:
         """The id that a name has in a scope or in the nearest scope around it."""
-        names = scope._names
-        ids = ["/".join((*names[:n], name)) for n in range(len(names), -1, -1)]
-        found = next((i for i in ids if i in self._graph._tensors), None)
+        found = self._found(name, scope)
         if found is None:
-            raise popart_exception(f"Could not find tensor with name {name} in scope {scope}. Tried {ids}")
+            tried = _ids_around(name, scope)
+            raise popart_exception(f"Could not find tensor with name {name} in scope {scope}. Tried {tried}")
         return found
+
+    def _found(self, name: str, scope: Scope) -> str | None:
+        return next((i for i in _ids_around(name, scope) if i in self._graph._tensors), None)
 
     def makeConstInit(self, tensor_id: str, data: Any) -> None:
         """A tensor without producer becomes a constant with these data; its readers stay."""
@@ -117,6 +120,12 @@ class Tensors(AddsTensors):
         old._value.replace_all_uses_with(self._graph._tensors[tensor_id]._value, replace_graph_outputs=True)
 
 
+def _ids_around(name: str, scope: Scope) -> list[str]:
+    """The ids of a name in a scope and in those around it, the innermost first."""
+    names = scope._names
+    return ["/".join((*names[:n], name)) for n in range(len(names), -1, -1)]
+
+
 class TensorData:
     """Data of a variable or constant: a view of an array, or with a tensor info a copy of its data."""
 
@@ -125,5 +134,9 @@ class TensorData:
         self.array = np.asarray(data) if info is None else np.array(data, info.numpy_dtype()).reshape(info.shape())
 
     def resetData(self, *given: Any) -> None:
-        """Overwrite the data; arguments as those of the constructor without or with a tensor info."""
-        self.array[...] = given[-1]
+        """Replace the data; arguments as those of the constructor. Of the same type and shape, they are overwritten."""
+        new = TensorData(*given).array
+        if (new.dtype, new.shape) == (self.array.dtype, self.array.shape):
+            self.array[...] = new
+        else:
+            self.array = new

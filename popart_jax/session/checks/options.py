@@ -18,6 +18,7 @@ from ...enums import (
 from ...errors import noted, popart_exception
 from ...logs import module_logger
 from ...model.number_text import number_text
+from ...model.op_names import listed
 from ...popdist.options import unlike_the_job
 from ..options.rows import rows
 from ..options.session_options import AutomaticLossScalingSettings, SessionOptions, local_replicas
@@ -142,9 +143,8 @@ def check_device_options(options: SessionOptions, facts: OptionFacts) -> list[st
             "Can not do opx modify checking when using replicated graphs. Set SessionOptions::opxModifyChecking to "
             "false."
         )
-    known = f"{{{', '.join(sorted(GCL_KEYS))}}}"
     errors += [
-        f"'{key}' is not a valid gcl option. Valid options are {known}"
+        f"'{key}' is not a valid gcl option. Valid options are {listed(sorted(GCL_KEYS))}"
         for key in options.gclOptions
         if key not in GCL_KEYS
     ]
