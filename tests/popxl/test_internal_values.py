@@ -189,3 +189,20 @@ def test_tensor_data_take_other_shapes_and_overwrite_an_array_of_the_same():
     np.testing.assert_array_equal(seen, [3, 3])
     data.resetData(_ir.TensorInfo(popart.DataType.INT32, [2, 2]), np.arange(4))
     np.testing.assert_array_equal(data.array, [[0, 1], [2, 3]])
+
+
+def test_a_removed_input_or_output_stays_a_tensor_of_the_graph():
+    ir = _ir.Ir()
+    graph, info = _ir.Graph(ir, _ir.GraphId("g")), _ir.TensorInfo(popart.DataType.FLOAT, [2])
+    for name in ("g/a", "g/b"):
+        graph.addInput(name, info)
+    graph.removeInput("g/a")
+    assert (graph.getInputIds(), graph.getTensor("g/a").info) == (["g/b"], info)
+    graph.markAsOutput("g/a")
+    graph.markAsInput("g/a")
+    assert (graph.getInputIds(), graph.getOutputIds()) == (["g/b", "g/a"], ["g/a"])
+    graph.addInput(0, "g/c", info, True)
+    graph.removeOutput(0)
+    assert (graph.getInputIds(), graph.getOutputIds()) == (["g/c", "g/a"], [])
+    graph.markAsOutput("g/b")
+    assert graph.getOutputTensor(0).id == "g/b"

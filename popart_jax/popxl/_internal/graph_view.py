@@ -141,11 +141,8 @@ class Graph(AddsTensors):
         self._graph._graph.inputs.append(self._graph.get_tensor(tensor_id)._value)
 
     def removeInput(self, which: Any) -> None:
-        i = self.getInputIndex(which) if isinstance(which, str) else which
-        tensor = self._graph.inputs[i]
-        del self._graph._graph.inputs[i]
-        if not tensor._value.uses():
-            self._graph._remove_tensor(tensor)
+        """The tensor stays in the graph, as one without a producer."""
+        del self._graph._graph.inputs[self.getInputIndex(which) if isinstance(which, str) else which]
 
     def getOutputIds(self) -> list[str]:
         return [t.id for t in self._graph.outputs]
