@@ -159,12 +159,12 @@ def _place(node: ir.Node) -> list[Any]:
     return [node.attributes[name].value if name in node.attributes else None for name in _PLACES]
 
 
-@rewrites("ViewSimplifyPattern", "Reshape", "Identity")
+@rewrites("ViewSimplifyPattern", "Reshape", "Flatten", "Identity")
 def collapse_views(node: ir.Node, context: Context) -> Outcome:
-    """Reshape or Identity of a Reshape that nobody else reads becomes one Reshape."""
+    """Reshape or Identity of a Reshape that nobody else reads becomes one Reshape; Flatten is a Reshape."""
     middle = node.inputs[0]
     first = None if middle is None else middle.producer()
-    if middle is None or first is None or first.op_type != "Reshape":
+    if middle is None or first is None or first.op_type not in ("Reshape", "Flatten"):
         return None
     source, shape = first.inputs[0], static_shape(node.outputs[0])
     if source is None or shape is None or not context.only_used_once(middle):

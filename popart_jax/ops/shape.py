@@ -126,7 +126,7 @@ operator(
     "Flatten",
     VIEW_CHANGE | FOLDS,
     gradients=[gradient("ReshapeGrad", view="ReshapeInplace", traits=VIEW_CHANGE)],
-    view="FlattenInplace",
+    view="ReshapeInplace",
     batch="view",
 )
 

@@ -37,6 +37,12 @@ def test_forward_in_inference():
     assert "Nll" not in got  # nothing needs it
 
 
+def test_flatten_is_a_reshape():
+    text = "f (float[2,3] x) => (float[1,6] y) { a = Exp(x) b = Flatten<axis=0>(a) y = Exp(b) }"
+    got = counts(inference(training(text, "", {"a": (2, 3), "b": (1, 6), "y": (1, 6)}), "y"), "f")
+    assert (got["ReshapeInplace"], got["Flatten"], got["FlattenInplace"]) == (1, 0, 0)
+
+
 def test_matmuls_of_training():
     products = find(mlp(), "MatMul")
     passes = [op["attributes"]["fully_connected_pass"] for op in products]

@@ -155,6 +155,15 @@ def test_views_collapse():
     check_fires(m, "ViewSimplifyPattern", expect=["Reshape"])
 
 
+@pytest.mark.parametrize(
+    "views", ["Flatten<axis=2>(x) {}Reshape<shape=[3,4]>(a)", "{}Reshape<shape=[3,4]>(x) Flatten(a)"]
+)
+def test_a_flatten_is_a_view_like_a_reshape(views):
+    first, second = views.format("ai.graphcore.").split(" ")
+    m = model(f"f (float[2,3,2] x) => (float[3,4] y) {{ a = {first} y = {second} }}")
+    check_fires(m, "ViewSimplifyPattern", expect=["Reshape"])
+
+
 def test_views_decline_second_reader():
     m = model(
         "f (float[2,3] x) => (float[6] y, float[3,2] z) "
