@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from ..model import tensors
-from ..model.dtypes import element_type, is_host_type
+from ..model.dtypes import BY_NUMPY, element_type, is_host_type, no_host_type
 from ..model.node_parts import NodeParts
 from .method import REQUIRED, Method
 
@@ -71,7 +71,11 @@ def _constant(parts: NodeParts) -> None:
 def _tensor(array: np.ndarray) -> ir.TensorProtocol:
     data = np.ascontiguousarray(array).reshape(array.shape)
     packed = data.dtype == np.float16  # only readers of initializers understand two float16 per entry
-    return tensors.make("", data) if is_host_type(data.dtype) and not packed else ir.tensor(data)
+    if is_host_type(data.dtype):
+        return ir.tensor(data) if packed else tensors.make("", data)
+    if data.dtype not in BY_NUMPY or data.dtype.hasobject:
+        raise no_host_type(data.dtype)
+    return ir.tensor(data)  # a session says that the device has no such type
 
 
 def _constant_of_shape(parts: NodeParts) -> None:

@@ -60,6 +60,7 @@ BY_NAME = {row.name: row for row in TABLE}
 BY_ONNX = {row.onnx: row for row in TABLE}
 BY_NUMPY = {row.numpy: row for row in TABLE if row.numpy is not None}
 _HOST = {"float16", "float32", "bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64))}
+_HOST_TYPES = frozenset(map(np.dtype, _HOST))
 
 
 def element_type(kind: DataType | str | ir.DataType) -> ElementType:
@@ -81,8 +82,8 @@ def element_type(kind: DataType | str | ir.DataType) -> ElementType:
 
 
 def is_host_type(dtype: np.dtype) -> bool:
-    """Whether the runtime takes arrays of this NumPy type."""
-    return np.dtype(dtype).name in _HOST
+    """Whether the runtime takes arrays of this NumPy type; of another byte order it is another type."""
+    return np.dtype(dtype) in _HOST_TYPES
 
 
 def host_type(dtype: np.dtype) -> ElementType:
@@ -93,8 +94,12 @@ def host_type(dtype: np.dtype) -> ElementType:
     popart_exception
         PopART takes no arrays of this type.
     """
-    dtype = np.dtype(dtype)
     if not is_host_type(dtype):
-        error = popart_exception(f"No numpy type {dtype.name} registered in map to DataType")
-        raise noted(error, f"There are {', '.join(sorted(_HOST))}; convert the array with astype.")
-    return BY_NUMPY[dtype]
+        raise no_host_type(dtype)
+    return BY_NUMPY[np.dtype(dtype)]
+
+
+def no_host_type(dtype: np.dtype) -> popart_exception:
+    """The error for an array of a type that PopART does not take."""
+    error = popart_exception(f"No numpy type {np.dtype(dtype)} registered in map to DataType")
+    return noted(error, f"There are {', '.join(sorted(_HOST))}; convert the array with astype.")
