@@ -454,7 +454,7 @@ def _broadcast(a: Array, b: Array) -> tuple[jax.Array, jax.Array]:
     return jnp.broadcast_to(a, shape), jnp.broadcast_to(b, shape)
 
 
-operator("Mod", ELEMENTWISE)
+operator("Mod", ELEMENTWISE | FOLDS)
 
 
 @lowers("Mod", 10)

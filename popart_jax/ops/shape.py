@@ -280,7 +280,7 @@ def tile_1(x: Array, tiles: Static, axis: Static, /) -> Array:
     return tile(x, repeats)
 
 
-operator("DepthToSpace", PER_SAMPLE, ranks="input 4")
+operator("DepthToSpace", PER_SAMPLE | FOLDS, ranks="input 4")
 
 
 @lowers("DepthToSpace", 1)
@@ -299,7 +299,7 @@ def depth_to_space(x: Array, /, *, blocksize: int, mode: str = "DCR") -> Array:
     return spread.reshape(n, rest, h * b, w * b)
 
 
-operator("SpaceToDepth", PER_SAMPLE, ranks="input 4")
+operator("SpaceToDepth", PER_SAMPLE | FOLDS, ranks="input 4")
 
 
 @lowers("SpaceToDepth", 1)

@@ -391,3 +391,14 @@ def test_histogram_priority_and_period():
 def test_partials_type():
     assert {op["attributes"]["partialsType"] for op in find(mlp(), "MatMul")} == {"FLOAT"}
     assert {op["attributes"]["partialsType"] for op in find(mlp(matmul_partials="HALF"), "MatMul")} == {"HALF"}
+
+
+@pytest.mark.parametrize(
+    "node",
+    ["Mod<fmod=1>(k, k)", "ai.graphcore.Remainder(k, k)", "SpaceToDepth<blocksize=2>(s)"],
+)
+def test_rewritten_forms_of_what_folds_fold_too(node):
+    constants = "float[1] k = {3}, float[1,1,2,2] s = {1, 2, 3, 4}"
+    graph = parse(f"f (float[1,1,1,1] x) => (float[1,4,2,2] y) <{constants}> {{ a = {node} y = Add(x, a) }}")
+    facts = inference(training("f (float[1] x) => (float[1] y) { y = Exp(x) }", "", {}), "y")
+    assert counts(replace(facts, graph=graph), "f") == {"Add": 1}

@@ -104,6 +104,7 @@ operator(
     gradients=[gradient("FmodArg0Grad", "g x0 x1 y0", removed_by="FmodArg0GradOp", required=True)],
     popxl=PopxlClass("FmodOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
 )
+operator("Remainder", ELEMENTWISE | FOLDS)  # is Fmod and Add, which fold both
 _BINARY = {
     "BitwiseAnd": jnp.bitwise_and,
     "BitwiseOr": jnp.bitwise_or,
