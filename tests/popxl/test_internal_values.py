@@ -206,3 +206,19 @@ def test_a_removed_input_or_output_stays_a_tensor_of_the_graph():
     assert (graph.getInputIds(), graph.getOutputIds()) == (["g/c", "g/a"], [])
     graph.markAsOutput("g/b")
     assert graph.getOutputTensor(0).id == "g/b"
+
+
+def test_places_and_input_settings_are_assigned_to_a_tensor():
+    tensor = _ir.Tensor("t", _ir.TensorType.Stream, _ir.Ir().getMainGraph())
+    place = _ir.TensorLocationInfo()
+    assert not place.isRemote()
+    assert place == tensor.tensorLocationInfo
+    place.setRemoteBufferInfo(3, 4)
+    assert place != tensor.tensorLocationInfo
+    tensor.tensorLocationInfo = place
+    assert tensor.tensorLocationInfo == place
+    assert tensor.tensorLocationInfo.getRemoteBufferInfo() == (3, 4)
+    place.setRemoteBufferInfo(5, 6)
+    assert tensor.tensorLocationInfo.getRemoteBufferInfo() == (3, 4)
+    tensor.inputSettings = popart.InputSettings(popart.ReplicatedStreamMode.Broadcast)
+    assert tensor.getReplicatedStreamMode() == popart.ReplicatedStreamMode.Broadcast

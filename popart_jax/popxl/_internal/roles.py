@@ -34,6 +34,10 @@ class TensorRoles:
         """How a streamed input reaches the replicas; kept on the tensor."""
         return self._tensor.__dict__.setdefault("_input_settings", InputSettings())
 
+    @inputSettings.setter
+    def inputSettings(self, settings: InputSettings) -> None:
+        self._tensor._input_settings = settings
+
     def getReplicatedStreamMode(self) -> ReplicatedStreamMode:
         return self.inputSettings.replicatedStreamMode()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,12 @@ class Tensor(TensorRoles):
 
     @property
     def tensorLocationInfo(self) -> LocationInfo:
+        """Where the tensor is stored; a view, and what is assigned is copied."""
         return LocationInfo(self._tensor)
+
+    @tensorLocationInfo.setter
+    def tensorLocationInfo(self, info: LocationInfo) -> None:
+        self._tensor._remote = info._place()  # pyright: ignore[reportAttributeAccessIssue]
 
     def isModified(self, considerLoopInput: bool = True) -> bool:
         return any(
@@ -215,16 +221,25 @@ for _kind in _TYPES:
 
 
 class LocationInfo:
-    """Storage of a tensor."""
+    """Storage of a tensor; without one it stands for itself, on the chip until it is told a buffer."""
 
-    def __init__(self, tensor: Any) -> None:
-        self._tensor = tensor
+    def __init__(self, tensor: Any = None) -> None:
+        self._tensor = SimpleNamespace() if tensor is None else tensor
+
+    def _place(self) -> RemotePlace | None:
+        return getattr(self._tensor, "_remote", None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocationInfo) and self._place() == other._place()
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def isRemote(self) -> bool:
-        return getattr(self._tensor, "_remote", None) is not None
+        return self._place() is not None
 
     def isSharded(self) -> bool:
-        return self.isRemote() and self._tensor._remote.shards is not None
+        place = self._place()
+        return place is not None and place.shards is not None
 
     def getRemoteBufferInfo(self) -> tuple[int, int]:
         return self._tensor._remote.buffer, self._tensor._remote.offset
