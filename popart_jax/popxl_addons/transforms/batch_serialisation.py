@@ -308,15 +308,17 @@ def batch_serialise_fwd_and_grad(
             grad_loads[inner] = loads[inner]
         elif source in names:
             grad_args[names[source]] = inner
-        elif source in loads:
+        elif isinstance(loads.get(source), RemoteHandle):
             grad_loads[inner] = loads[source]
         elif source not in forward.inputs and source not in forward.outputs:
             raise RuntimeError(
                 f"Fwd Connection {source} missing. It is no input or output of the forward graph {forward.id!r}, of "
                 f"which {info.graph.id!r} should be the gradient graph."
             )
-        else:
-            grad_loads[inner] = stores.setdefault(source, RemoteHandle(batch_serial_buffer(source, steps, rows)))
+        else:  # what came from a stream too: loading that again would take the next values from the host
+            if source not in stores:
+                stores[source] = RemoteHandle(batch_serial_buffer(source, steps, rows))
+            grad_loads[inner] = stores[source]
     of_grad = {*info.graph.inputs, *info.graph.outputs}
     grad_loads |= {t: h for t, h in loads.items() if t in info.graph.inputs}
     split = lambda given, grad: {t: h for t, h in given.items() if (t in of_grad) is grad}  # noqa: E731
