@@ -74,10 +74,10 @@ def host_pow2scale_cast_to_fp8(
     src = np.asarray(dtypes.untorched(src))
     if dtype not in _MINIFLOAT or src.dtype not in _WIDE:
         raise RuntimeError(f"Can't cast {src.dtype} to {dtype}: float16/32/64 can be cast to a float8 type.")
-    scaled = np.ldexp(src.astype(np.float64), log2_scale)
-    if not nan_on_overflow:
-        scaled = np.where(np.isinf(src), np.nan, np.clip(scaled, -_LARGEST[dtype], _LARGEST[dtype]))
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # NaN and overflow are results here
+        scaled = np.ldexp(src.astype(np.float64), log2_scale)
+        if not nan_on_overflow:
+            scaled = np.where(np.isinf(src), np.nan, np.clip(scaled, -_LARGEST[dtype], _LARGEST[dtype]))
         small = scaled.astype(_MINIFLOAT[dtype])
     return small.view(np.uint8).view(dtype.as_numpy())
 
@@ -94,7 +94,8 @@ def host_pow2scale_cast_from_fp8(src: np.ndarray, dtype: dtypes.dtype | None = N
     if source not in _MINIFLOAT or dtype is None or dtype.as_numpy() not in _WIDE:
         raise RuntimeError(f"Can't cast {src.dtype} to {dtype}: a float8 type can be cast to float16/32/64.")
     wide = np.ascontiguousarray(src).view(np.uint8).reshape(src.shape).view(_MINIFLOAT[source]).astype(np.float64)
-    return np.ldexp(wide, log2_scale).astype(dtype.as_numpy())
+    with np.errstate(all="ignore"):
+        return np.ldexp(wide, log2_scale).astype(dtype.as_numpy())
 
 
 def find_exponential_range(fp_def: FpDef) -> tuple[int, int]:

@@ -263,8 +263,19 @@ def test_float8():
         np.testing.assert_equal(out[sink8], host)
         wide = host_pow2scale_cast_from_fp8(host, popxl.float32)
         np.testing.assert_allclose(out[sink16], (wide @ wide / 16).astype(np.float16), rtol=2e-3)
-        with pytest.raises(poplar_application_runtime_error):
+        with pytest.raises(poplar_application_runtime_error, match=r"^Log2 scale is not in the range \[-32, 32\)\. $"):
             session.run({source: x, scale: 40})
+
+
+def test_float8_casts_of_the_host_say_nothing_of_overflow():
+    from popart_jax.popxl.fp8_utils import host_pow2scale_cast_from_fp8, host_pow2scale_cast_to_fp8
+
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)  # signalling NaN among them
+    with np.errstate(all="raise"):
+        small = host_pow2scale_cast_to_fp8(every, popxl.float8_152, 20)
+        host_pow2scale_cast_to_fp8(every, popxl.float8_152, 20, nan_on_overflow=False)
+        wide = host_pow2scale_cast_from_fp8(small, popxl.float16, 8)
+    assert np.isinf(wide).any()
 
 
 def test_random_is_determined_by_the_seed():

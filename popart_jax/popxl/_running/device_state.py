@@ -112,9 +112,7 @@ class DeviceState:
             fed = {n: main.put_fed(n, x) for n, x in fed.items()}
         sent = self._run(main, fed)
         if FAULT in sent and np.any(to_host(sent[FAULT])):
-            raise poplar_application_runtime_error(
-                "The log2 scale of a float8 operator is outside the range [-32, 32)."
-            )
+            raise poplar_application_runtime_error("Log2 scale is not in the range [-32, 32). ")
         return sent
 
     def _run(self, program: Executable, fed: Mapping[str, Any]) -> dict[str, Any]:
