@@ -24,6 +24,8 @@ SIZES = {  # layers, width and hidden width of encoders
     "base": (12, 768, 3072),
     "large": (24, 1024, 4096),
 }
+NAMED = {"tinybert": (4, 312, 1200), "minilm": (12, 384, 1536), "mobilebert": (24, 256, 1024)}  # MobileBERT: about
+WHISPER = {"tiny": (4, 384), "base": (6, 512), "small": (12, 768), "medium": (24, 1024), "large": (32, 1280)}
 VISION = {"tiny": (12, 192), "small": (12, 384), "base": (12, 768), "large": (24, 1024), "huge": (32, 1280)}
 LANGUAGE = {"small": (12, 768), "medium": (24, 1024), "large": (36, 1280), "xl": (48, 1600)}
 EFFICIENT = ((224, 1.0, 1.0), (240, 1.0, 1.1), (260, 1.1, 1.2), (300, 1.2, 1.4), (380, 1.4, 1.8), (456, 1.6, 2.2),
@@ -32,9 +34,15 @@ RESIDUAL = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23
 WINDOWS = {"tiny": (96, (2, 2, 6, 2)), "small": (96, (2, 2, 18, 2)), "base": (128, (2, 2, 18, 2)),
            "large": (192, (2, 2, 18, 2))}  # fmt: skip
 MASKED = 0.15  # share of the words that pretraining predicts
+TOKENS_OF_A_SECOND = 50  # of speech
+DENOISING = 50  # evaluations of a diffusion network for an image
+GRAPHS = (("schnet", (6, 128)), (r"\bgin\b|\bgcn\b|\bgat\b|sage", (4, 128)), ("tgn", (1, 128)))
 WORDS = 50257  # vocabulary of language models
 RAY_SAMPLES = 256  # on each ray: 64 in the coarse network, these and 128 more in the fine one
 VGG = ((2, 3, 64, 1), (2, 3, 128, 2), (3, 3, 256, 2), (3, 3, 512, 2), (3, 3, 512, 2))
+DETECTED = (512, 640, 768, 896, 1024, 1280, 1280, 1536)  # side of the images of EfficientDet-D0 to D7
+# Depth and width of detectors by the letter or word behind "YOLO", as multiples of the large one.
+YOLO = {"n": (0.33, 0.25), "s": (0.33, 0.5), "m": (0.67, 0.75), "x": (1.33, 1.25), "tiny": (0.33, 0.4)}
 DETECTOR = ((1, 3, 32, 1), (2, 3, 64, 2), (4, 3, 128, 2), (8, 3, 256, 2), (8, 3, 512, 2), (4, 3, 1024, 2))
 
 
@@ -62,14 +70,16 @@ def size_of(name: str, default: str) -> str:
     for word in ("tiny", "mini", "small", "medium", "base", "large", "huge", "xl"):
         if re.search(rf"\b{word}|{word}\b", name):
             return word
-    letter = re.search(r"[-_ /]([tsmbl])\b", name)
-    return {"t": "tiny", "s": "small", "m": "medium", "b": "base", "l": "large"}[letter[1]] if letter else default
+    letter = re.search(r"[-_ /]([tsmblh])\b", name)
+    words = {"t": "tiny", "s": "small", "m": "medium", "b": "base", "l": "large", "h": "huge"}
+    return words[letter[1]] if letter else default
 
 
 def _encoder(name: str, tokens: int, layers: int = 0) -> Build:
     def build(batch: int, config: Config) -> Network:
         size = size_of(name, "base")
-        depth, width, hidden = SIZES.get(size, SIZES["large" if size in ("huge", "xl") else "base"])
+        sized = SIZES.get(size, SIZES["large" if size in ("huge", "xl") else "base"])
+        depth, width, hidden = next((own for known, own in NAMED.items() if known in name), sized)
         default = AVERAGE_TOKENS if size == "base" else tokens
         depth = number(config, "layers", layers or depth)
         width = number(config, "d", number(config, "hidden", width))
@@ -125,8 +135,12 @@ def _resnet(name: str) -> Build:
         found = re.search(r"(?:resnet|resnext|rn)[a-z]*[- _]?(\d+)", name)
         layers = int(found[1]) if found else 50
         depths, image = RESIDUAL.get(layers, RESIDUAL[50]), number(config, "image", 224)
-        if "resnext" in name:
-            return networks.resnet(batch, image, depths, 32, 2)
+        if "resnext" in name:  # groups, and channels of each in the first stage
+            found = re.search(r"(\d+)x(\d+)d", name)
+            groups, each = map(int, found.groups() if found else (32, 4))
+            return networks.resnet(batch, image, depths, groups, max(1, groups * each // 64))
+        if re.search(r"\bwide[- ]?res|\bwrn", name):
+            return networks.resnet(batch, image, depths, inner=2)
         return networks.resnet(batch, image, depths, basic=layers < 50)
 
     return build
@@ -141,6 +155,37 @@ def _efficientnet(name: str) -> Build:
         return networks.efficientnet(batch, number(config, "image", image), wide, deep, each)
 
     return build
+
+
+def _detector(name: str) -> Build:
+    """A detector with a plain network; those that look at regions take larger images."""
+    found = re.search(r"yolo[-_ ]?(?:v?\d+)?[-_ ]?(n|s|m|x|tiny)\b", name)
+    deep, wide = YOLO[found[1]] if found else (1.0, 1.0)
+    layers = tuple((max(1, round(n * deep)), k, max(8, round(c * wide)), s) for n, k, c, s in DETECTOR)
+    image = 300 if "ssd" in name else 416 if "yolo" in name else 800
+    return lambda batch, config: networks.plain_stages(batch, number(config, "image", image), layers)
+
+
+def _pyramid(name: str) -> Build:
+    """EfficientDet by its backbone, at the images that it takes."""
+    found = re.search(r"d(\d)\b", name)
+    which = min(7, int(found[1])) if found else 0
+    return lambda batch, config: _efficientnet(f"b{which}")(batch, {"image": DETECTED[which], **config})
+
+
+def _diffusion(name: str) -> Build:
+    """The denoising network, evaluated once where the words say so or it is trained, else for a whole image."""
+    once = re.search(r"unet|u-net|\bstep|train|fine-?tun", name)
+
+    def build(batch: int, config: Config) -> Network:
+        times = 1 if once else number(config, "steps", DENOISING)
+        return networks.diffusion(batch, number(config, "image", 512) // 8, times)
+
+    return build
+
+
+def _refused(name: str) -> Build:
+    raise ValueError(f"{name!r}: no network of this sort is described (volumes, sampling, sorting and the like)")
 
 
 def _language(name: str) -> Build:
@@ -172,8 +217,12 @@ def _conformer(name: str) -> Build:
 
 def _speech(name: str) -> Build:
     def build(batch: int, config: Config) -> Network:
-        size = SIZES["large" if "large" in name else "base"]
-        return networks.encoder(*size, number(config, "seq", 500), batch, patch=16, served="speech")
+        layers, width, _ = SIZES["large" if "large" in name else "base"]
+        seconds = number(config, "seconds", 30 if "whisper" in name else 10)
+        if "whisper" in name:
+            layers, width = WHISPER.get(size_of(name, "base"), WHISPER["base"])
+        tokens = number(config, "seq", TOKENS_OF_A_SECOND * seconds)
+        return networks.encoder(layers, width, 4 * width, tokens, batch, patch=16, served="speech")
 
     return build
 
@@ -220,32 +269,37 @@ def _rotary(name: str) -> Build:
 
 
 def _graph(name: str) -> Build:
-    return lambda batch, config: networks.graph(number(config, "layers", 16), number(config, "d", 256), 32, batch)
+    layers, width = next((size for pattern, size in GRAPHS if re.search(pattern, name)), (16, 256))
+    return lambda batch, config: networks.graph(
+        number(config, "layers", layers), number(config, "d", number(config, "hidden", width)), 32, batch
+    )
 
 
 # What a row calls its model, as a pattern, with the maker of its network. The first that matches counts.
 NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
+    (r"\bmcmc\b|monte carlo|k-?means|pagerank|\bffts?\b|\bsort(ing)?\b|n-?body|3d[- ]?u-?net|u-?net[- ]?3d|\bv-?net\b",
+     _refused),
     (r"\bclip\b", _contrastive),
     (r"videobert|unified|\bvit\b|\bvit-|vision transformer|deit|dino|\bmae\b|beit", _vision),
     (r"roformer", _rotary),
     (r"distil", lambda name: _encoder(name, 384, layers=6)),
     (r"deberta", lambda name: _encoder(name, 384)),
     (r"bert|electra|ernie|xlnet|longformer|bigbird|squad", lambda name: _encoder(name, 384)),
-    (r"resnet|resnext|\brn\d+|unet.*resnet", _resnet),
+    (r"yolo|retinanet|\bssd\b(?!.*mobile)|faster[- ]?r|mask[- ]?r", _detector),
+    (r"resnet|resnext|\brn\d+|\bwrn", _resnet),
     (r"swin", _swin),
     (r"conformer", _conformer),
     (r"wide|dlrm|deep and wide|\bdin\b|\bdien\b|autoint|deepfm|recommend|\bncf\b", _plain(networks.wide_and_deep)),
     (r"nerf|neural image|radiance", _rays),
     (r"mnist.*(linear|mlp)|linear.*mnist|mnist linear", _plain(lambda b: networks.mlp(b, (784, 10)))),
     (r"efficientnet", _efficientnet),
-    (r"efficientdet", lambda name: _efficientnet(name.replace("det-d", "net-b"))),
+    (r"efficientdet", _pyramid),
     (r"mobilenet", lambda name: _efficientnet("b0")),
     (r"vgg", _image(VGG, 224)),
     (r"inception|densenet|googlenet|regnet|convnext", _image(((1, 7, 64, 2), (2, 3, 96, 2), (6, 3, 192, 2),
                                                              (8, 3, 256, 2), (4, 3, 512, 2)), 299)),
-    (r"yolo|retinanet|\bssd\b|faster|mask r", _image(DETECTOR, 416)),
     (r"dall-?e", lambda name: lambda b, c: networks.encoder(6, 1024, 4096, 1280, b, causal=True)),
-    (r"stable diffusion|diffusion", lambda name: lambda b, c: networks.unet(b, number(c, "image", 512) // 2)),
+    (r"diffusion", _diffusion),
     (r"nanogpt", _nanogpt),
     (r"gpt|llama|bloom|\bopt\b|language model|mistral", _language),
     (r"\bt5\b|bart|pegasus|translation|transformer-big|marian", _translation),
@@ -255,7 +309,7 @@ NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
     (r"deep ?speech|deep ?voice|lstm|gru|recurrent",
      lambda name: lambda b, c: networks.recurrent(b, 300, 4, 512, 1024)),
     (r"unet|u-net|segmentation", lambda name: lambda b, c: networks.unet(b, number(c, "image", 572))),
-    (r"gps|gnn|graph|schnet|\bgcn\b|tgn|molec|nbfnet|shallow", _graph),
+    (r"gps|gnn|graph|schnet|\bgcn\b|\bgin\b|\bgat\b|sage|tgn|molec|nbfnet|shallow", _graph),
     (r"transformer|attention", lambda name: _encoder(name, 384)),
     (r"mlp|autoencoder|perceptron|dense", _plain(lambda b: networks.mlp(b, (1024, 4096, 4096, 1024)))),
     (r"cnn|mnist|convolution|image", _image(((1, 3, 32, 1),), 28)),

@@ -12,15 +12,17 @@ from typing import Any
 
 from ipu_model.published.catalogue import is_named, network, number
 from ipu_model.published.formula import FIXED, Formula, known
-from ipu_model.published.kernels import largest_square
+from ipu_model.published.kernels import PATHS, largest_square, types_of
 from ipu_model.published.names import BATCHES
 from ipu_model.published.throughput import system_size
-from ipu_model.published.units import parse, size_in_bytes
+from ipu_model.published.units import parse, size_in_bytes, size_named
 from ipu_model.published.words import size_asked_for
 from ipu_model.published.workload import memory
+from ipu_model.scaling.interconnect import interconnect_of
 from ipu_model.target import Target
 
-PATHS = r"host|gateway|pcie|link|inter-ipu|streaming|remote|ddr"  # of bytes that leave a chip
+ALL_REDUCE = r"all-?reduce"
+COLLECTIVE = rf"{ALL_REDUCE}|all-?gather|reduce-?scatter"
 FIRST = 64  # first guess of a batch: its memory, compared with that of one item, gives the growth by item
 ROUNDS = 3
 SHARE = 0.7  # of a ceiling that a program of unknown efficiency is assumed to reach
@@ -40,10 +42,15 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula:
     config, precision = row["config"], str(row["precision"])
     words, unit, wanted = f"{row['what']} {config}".lower(), str(row["unit"]).lower(), parse(str(row["unit"]))
     count = system_size(str(row["hardware"]))
+    chips = 1 if wanted.each or re.search(r"per (ipu|chip)|each (ipu|chip)", words) else count
     if wanted.sort == "flop/s":
-        return known(target.peak_flops("float" if precision.startswith("fp32") else "half"), wanted.sort)
+        return known(chips * target.peak_flops(*types_of(precision)), wanted.sort)
+    collective = re.search(COLLECTIVE, words) and size_named(config, words)
+    if wanted.sort == "byte/s" and collective:
+        return Formula((_step(words, config, count, target),), work={"byte": collective})
     if wanted.sort == "byte/s":
-        return known(_rate(f"{row['family']} {words}", target), wanted.sort)
+        on_chip = not re.search(PATHS, words)
+        return known((chips if on_chip else 1) * _rate(f"{row['family']} {words}", target), wanted.sort)
     if wanted.sort.endswith("/s"):
         return Formula(({"kernel.small_cnn": 1.0},), work={wanted.sort.removesuffix("/s"): 1.0})
     if wanted.sort in ("cycles", "time"):
@@ -90,34 +97,41 @@ def _rate(words: str, target: Target) -> float:
     """Bytes per second of the path that the words name; on-chip loads when they name none."""
     if "host" in words or "gateway" in words or "pcie" in words:
         return target.host_out_bytes_per_second
-    if "link" in words or "inter-ipu" in words or "all-reduce" in words:
-        return target.link_rate
-    if "streaming" in words or "remote" in words or "ddr" in words:
+    if re.search(r"streaming|remote|\bddr", words):
         return target.streaming_bytes_per_second
-    per_cycle = target.exchange_bytes_per_cycle if "exchange" in words else 2 * target.load_bytes_per_cycle
+    if re.search(rf"{PATHS}|{COLLECTIVE}", words):
+        return target.link_rate
+    if "exchange" in words:
+        per_cycle = target.exchange_bytes_per_cycle
+    else:  # two loads beside a store
+        load, store = (bool(re.search(rf"\b({verb})", words)) for verb in ("read|load", "writ|stor"))
+        load, store = load or not store, store or not load
+        per_cycle = load * 2 * target.load_bytes_per_cycle + store * target.store_bytes_per_cycle
     return per_cycle * target.tiles * target.clock_hz
 
 
 def _step(words: str, config: Mapping[str, Any], count: int, target: Target) -> dict[str, float]:
     """Cycles of the step that the words name: a sync, a copy, a transfer of the given bytes, or a kernel call."""
-    size = size_in_bytes(config.get("bytes", 0))
-    if "sync" in words:
+    each = size_in_bytes(config.get("bytes_per_tile", 0))
+    size, on_chip = size_named(config, words), not re.search(PATHS, words)
+    if re.search(r"\bsync", words):
         return {FIXED: target.external_sync_cycles if count > 1 and "internal" not in words else target.sync_cycles}
-    if "copy" in words or "copies" in words:
+    if re.search(COLLECTIVE, words):  # round the rings once to add up, once to share the sums
+        seconds = interconnect_of(target).all_reduce(size, number(config, "replicas", count))
+        return {FIXED: seconds * target.clock_hz / (1 if re.search(ALL_REDUCE, words) else 2)}
+    if on_chip and re.search(r"\bcop(y|ies)\b", words):
         return {"kernel.copy_call": 1.0, FIXED: size / target.memcpy_bytes_per_cycle}
-    if re.search(r"all-?reduce", words):  # round the ring once to add up, once to share the sums
-        return {FIXED: 2 * (count - 1) / count * size / target.link_rate * target.clock_hz}
-    if re.search(r"exchange|transfer|latency|host|link|stream", words):
+    if re.search(rf"exchange|transfer|latency|\bcop(y|ies)\b|{PATHS}", words):
         per_tile = target.tiles if re.search(r"all-to-all|aggregate", words) else 1
-        on_chip = not re.search(PATHS, words)
         rate = target.exchange_bytes_per_cycle * per_tile if on_chip else _rate(words, target) / target.clock_hz
-        return {FIXED: target.exchange_setup_cycles + target.sync_cycles + size / rate}
+        sync = target.sync_cycles if on_chip else target.external_sync_cycles
+        return {FIXED: target.exchange_setup_cycles + sync + size / rate + each / target.exchange_bytes_per_cycle}
     raise ValueError(f"no rule knows a time of {words!r}; a program is named as op, with its sizes beside it")
 
 
 def _bytes(words: str, config: Mapping[str, Any], target: Target) -> float:
-    """Memory of the named network over all tiles, by liveness; of the chip when none is named."""
+    """Memory of the named network over all tiles, by liveness; of the chip, or a tile, when none is named."""
     if "model" not in config and "layers" not in config:
-        return float(target.memory)
+        return float(target.tile_memory if re.search(r"\btile memory|per tile\b|of a tile\b", words) else target.memory)
     net = network(str(config.get("model", words)), number(config, "batch", 1), config)
     return float(memory(net, target, training="train" in f"{words} {config}"))

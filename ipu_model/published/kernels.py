@@ -16,12 +16,17 @@ from ipu_model.planner.conv_vertices import Tile, Vertex, tile_cycles
 from ipu_model.planner.convolution import plan_convolution, plan_matmul
 from ipu_model.published.formula import FIXED, Formula, known, of_plans
 from ipu_model.published.stencil import BLUR_STEPS, MIDDLE_SIDE, ipus, numbers
-from ipu_model.published.units import size_in_bytes
+from ipu_model.published.units import size_in_bytes, size_named
 from ipu_model.published.words import repeats
 from ipu_model.target import Target
 
 SIGLIP_TOKENS, SIGLIP_WIDTH = 729, 1152  # the vision transformer whose layer the schedule was made for
 TUTORIAL_MATRIX = (10000, 1000)
+LOAD_LATENCY = 6  # cycles from a load to the use of what it loads (Jia et al. 2019)
+# Dynamic sparsity plans without knowing where the blocks are: buckets of the largest size, and rounds of the exchange.
+DYNAMIC = 2.0
+# Words for bytes that leave a chip.
+PATHS = r"host|gateway|pcie|\blinks?\b|ipu-?link|inter-ipu|between .*(ipus|chips)|streaming|remote|\bddr|off-chip"
 # Vectors that a loop of STREAM loads and stores, and operations on each of its numbers.
 STREAMS = {"copy": (2, 0), "scale": (2, 1), "mul": (2, 1), "add": (3, 1), "triad": (3, 2), "dot": (2, 2)}
 
@@ -91,23 +96,30 @@ def on_tile_product(rows: int, inner: int, out: int, data: str, partials: str, t
     return float(tile_cycles(vertex, params, tile, machine)[0])
 
 
-def _types(precision: str) -> tuple[str, str]:
+def types_of(precision: str) -> tuple[str, str]:
+    """Types of the data and of the partial results of a precision (``"fp16.32"``)."""
     if precision.startswith("fp32"):
         return "float", "float"
     return "half", "float" if "32" in precision else "half"
 
 
 def _gemm(config: Mapping[str, Any], what: str, precision: str, target: Target) -> Formula | None:
-    data, partials = _types(precision)
+    data, partials = types_of(precision)
     peak = target.peak_flops(data, partials)
     if "N" in config:
         n, inner, out = config["N"], config.get("inner", 16), config.get("out", 16)
         cycles = on_tile_product(n, inner, out, data, partials, target)
         return Formula(({FIXED: cycles},), work=_flop(2.0 * n * inner * out * config.get("tiles", target.tiles), peak))
     if "density" in config or "sparsity" in config:
-        return _sparse(config, target, peak)
+        sparse = _sparse(config, what, data, target)
+        if not re.search(r"speed-?up|over (the )?dense", what):
+            return dataclasses.replace(sparse, work=_flop(sparse.work["flop"], peak))
+        dense = {name: value for name, value in config.items() if name not in ("density", "sparsity")}
+        whole = _gemm({"m": 4096, "k": 4096, "n": 4096, **dense}, "dense matmul", precision, target)
+        return None if whole is None else known(whole(target) / sparse(target))
     sizes = [int(n) for n in numbers(str(config.get("shape", config.get("size", ""))))]
-    if "m" in config or sizes or re.search(r"(best|peak|dense|square).*(matmul|product|rate)", what):
+    bound = "peak" in what and not re.search(r"best|measured|achieved|reached", what)  # of the chip, not of a product
+    if "m" in config or sizes or (not bound and re.search(r"(best|peak|dense|square).*(matmul|product|rate)", what)):
         m, k, n = (int(config.get(d, (sizes or [2944])[min(i, len(sizes or [1]) - 1)])) for i, d in enumerate("mkn"))
         groups = int(config.get("groups", config.get("batch", 1)))
         options = Options("none_matmul", partials="float" if data == "float" else partials)
@@ -130,21 +142,26 @@ def _flop(flop: float, peak: float) -> dict[str, float]:
     return {"flop": flop, "share": flop / peak}
 
 
-def _sparse(config: Mapping[str, Any], target: Target, peak: float) -> Formula:
-    """Static block-sparse product, counted on its non-zeros: arithmetic on blocks plus bringing the dense operand."""
+def _sparse(config: Mapping[str, Any], what: str, data: str, target: Target) -> Formula:
+    """Block-sparse product, counted on its non-zeros: arithmetic on blocks plus bringing the dense operand."""
     m, k, n = (config.get(d, config.get("size", 4096)) for d in ("m", "k", "n"))
     # the cost of a multiply falls about with the root of the block's side; two sides have fitted constants
     side = min(16.0, max(1.0, (numbers(str(config.get("block", 1))) or [1.0])[0]))
     single = (side**-0.5 - 0.25) / 0.75
     density = _ratio(config["density"]) if "density" in config else 1 - _ratio(config["sparsity"])
     macs = density * m * k * n
+    times, assumed = (
+        (DYNAMIC, (f"dynamic sparsity takes {DYNAMIC:g} times as long",)) if "dynamic" in what else (1.0, ())
+    )
+    size = 4 if data == "float" else 2
+    arithmetic, operands = times * macs / target.tiles * size / 8, times * (k + m) * n * size / target.tiles
     quantities = {
-        "kernel.sparse_block1": single * macs / target.tiles / 4,
-        "kernel.sparse_block16": (1 - single) * macs / target.tiles / 4,
-        "kernel.sparse_dense1": single * (k + m) * n * 2 / target.tiles,
-        "kernel.sparse_dense16": (1 - single) * (k + m) * n * 2 / target.tiles,
+        "kernel.sparse_block1": single * arithmetic,
+        "kernel.sparse_block16": (1 - single) * arithmetic,
+        "kernel.sparse_dense1": single * operands,
+        "kernel.sparse_dense16": (1 - single) * operands,
     }
-    return Formula((quantities,), work=_flop(2 * macs, peak))
+    return Formula((quantities,), work={"flop": 2 * macs}, assumed=assumed)
 
 
 def _ratio(text: Any) -> float:
@@ -160,7 +177,7 @@ def _blur_convolution(
         return None
     text = str(config["image"])
     width, height = numbers(text)[:2] if re.match(r"\d+x\d+", text) else (MIDDLE_SIDE, MIDDLE_SIDE)
-    data = _types(precision)[0]
+    data = types_of(precision)[0]
     kernel = tuple(int(n) for n in numbers(str(config.get("kernel", "3x3"))))
     pads = tuple(n // 2 for n in kernel)
     channels = int(config.get("channels", 4))
@@ -182,8 +199,12 @@ def _blur_convolution(
 
 
 def _memory(config: Mapping[str, Any], what: str, precision: str, target: Target) -> Formula | None:
+    if re.search(PATHS, what):
+        return None
+    if re.search(r"latency", what) and re.search(r"\b(memory|load|sram)\b", what):
+        return Formula(({FIXED: LOAD_LATENCY},))
     stream = re.search(r"\b(triad|copy|scale|mul|add|dot)\b", f"{what} {config.get('kernel', '')}")
-    if stream and ("stream" in what or "triad" in what):
+    if stream and re.search(r"stream\b|triad", what):
         # 8 bytes per vector; a loop iteration loads up to two vectors and stores one, whatever it computes
         implementation = str(config.get("implementation", "vertex"))
         kind = next((k for k in ("plain", "assembly", "vendor primitives") if k in implementation), "vertex")
@@ -194,9 +215,10 @@ def _memory(config: Mapping[str, Any], what: str, precision: str, target: Target
     if "read bandwidth" in what:
         return Formula(({"kernel.load_pair": 1.0},), work={"byte": 16.0 * target.tiles, "share": 1 / target.clock_hz})
     if "copy" in what or "bytes" in config:
-        size = re.search(r"([\d,.]+ ?[kmg]i?b)\b", what)
-        moved = size_in_bytes(config.get("bytes", size[1] if size else 0))
-        return Formula(({"kernel.copy_call": 1.0, FIXED: moved / target.memcpy_bytes_per_cycle},), work={"byte": moved})
+        moved = size_named(config, what)  # on one tile; rates by tile are those of all, shared out
+        tiles = target.tiles if re.search(r"per tile|aggregate|all tiles", what) else 1
+        took = {"kernel.copy_call": 1.0, FIXED: moved / target.memcpy_bytes_per_cycle}
+        return Formula((took,), work={"byte": moved * tiles})
     return None
 
 

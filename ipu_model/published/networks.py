@@ -17,6 +17,7 @@ from ipu_model.published.nn import Array, Weights
 
 VOCABULARY = 30522
 CLIP_TOKENS = 77
+HEADS = 8  # of latent diffusion
 Shape = jax.ShapeDtypeStruct
 
 
@@ -256,6 +257,52 @@ def unet(batch: int, image: int) -> Network:
         return nn.conv(w, x, 2)
 
     return Network("cnn", forward, (_half(batch, 3, image, image),), batch, "image")
+
+
+@functools.cache
+def diffusion(batch: int, side: int, times: int = 1) -> Network:
+    """The denoising network of latent diffusion on fields of `side` by `side`, evaluated `times` times for an item.
+
+    Four levels of 320, 640, 1280 and 1280 channels, two residual blocks each on the way down and three on the way up;
+    all levels but the last attend to their own pixels and to 77 words.
+    """
+    levels = (320, 640, 1280, 1280)
+
+    def block(w: Weights, x: Array, outs: int, words: Array | None) -> Array:
+        y = nn.conv(w, jax.nn.silu(nn.conv(w, jax.nn.silu(x), outs, 3)), outs, 3)
+        x = y + (x if x.shape == y.shape else nn.conv(w, x, outs))
+        if words is None:
+            return x
+        tokens = x.reshape(batch, outs, -1).swapaxes(1, 2)
+        tokens = tokens + nn.attention(w, nn.layer_norm(w, tokens), HEADS)
+        tokens = tokens + nn.attention(w, nn.layer_norm(w, tokens), HEADS, nn.dense(w, words, outs))
+        tokens = tokens + nn.feed_forward(w, nn.layer_norm(w, tokens), 6 * outs)  # 4, and 4 of gates before the first
+        return x + tokens.swapaxes(1, 2).reshape(x.shape)
+
+    def forward(w: Weights, x: Array, words: Array) -> Array:
+        def step(x: Array, outs: int, attends: bool) -> Array:
+            return nn.repeat(w, 1, lambda w, x: block(w, x, outs, words if attends else None), x)
+
+        x = nn.conv(w, x, levels[0], 3)
+        kept = [x]
+        for level, outs in enumerate(levels):
+            for _ in range(2):
+                x = step(x, outs, level < 3)
+                kept.append(x)
+            if level < 3:
+                x = nn.conv(w, x, outs, 3, 2)
+                kept.append(x)
+        x = step(step(x, levels[-1], True), levels[-1], False)
+        for level, outs in reversed(list(enumerate(levels))):
+            for _ in range(3):
+                x = step(jnp.concatenate([x, kept.pop()], 1), outs, level < 3)
+            if level:
+                rows, columns = kept[-1].shape[2:]
+                x = nn.conv(w, jnp.repeat(jnp.repeat(x, 2, 2), 2, 3)[:, :, :rows, :columns], outs, 3)
+        return nn.conv(w, x, 4, 3)
+
+    inputs = (_half(batch, 4, side, side), _half(batch, CLIP_TOKENS, 768))
+    return Network("cnn", forward, inputs, batch / times, "latent")
 
 
 @functools.cache

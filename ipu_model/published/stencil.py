@@ -39,14 +39,14 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     count = ipus(str(row["hardware"]))
     if "equation" in config and ("grid" in config or "fits" in what):
         return _heat(config, what, str(row["unit"]), count, target)
-    if "grid" in config and re.search(r"32 b per cell|\blbm\b|d2q9", what):
-        return _lbm(numbers(str(config["grid"])), repeats(what, LBM_STEPS), count, target)
+    if "grid" in config and re.search(r"32 b per cell|\blbm\b|d2q9", f"{what} {config.get('app', '')}".lower()):
+        return _lbm(numbers(str(config["grid"])), repeats(what, float(config.get("steps", LBM_STEPS))), count, target)
     if "vector" in config and "blur" in what:
         width, height, assumed = _image(config, count)
         if "step:" in what and "total" not in what.split("step:")[1]:
             part = what.split("step:")[1]
             return Formula((_blur_step(part, config["vector"], width, height, count, target),), assumed=assumed)
-        times = 1.0 if "step:" in what else repeats(what, BLUR_STEPS)
+        times = 1.0 if "step:" in what else repeats(what, float(config.get("steps", BLUR_STEPS)))
         made = _blur(config["vector"], width, height, times, count, target)
         return dataclasses.replace(made, assumed=assumed)
     return _step_fractions(config, what, count, target)

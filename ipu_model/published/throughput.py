@@ -37,6 +37,7 @@ TRAINING_ROWS = 4  # graphs, or rows of a table
 IPUS_OF_A_MACHINE = 4
 TRAINING_FRAMES = 1200  # utterances are padded to the longest of a batch
 ACCUMULATION = 16  # micro-batches that share an update where a row does not give its global batch
+PIPELINED = 4  # and at least so many for each IPU of a pipeline, which fills and drains
 RESTING = 4  # bytes on chip per weight: itself and its accumulated gradient
 IMAGENET_IMAGES = 1_281_167
 MLPERF_EPOCHS = 41
@@ -180,6 +181,8 @@ def micro_batch(one: Network, target: Target) -> int:
     shape = one.inputs[0].shape
     if one.served == "image":
         count = TRAINING_IMAGES * (IMAGE / shape[-1]) ** 2
+    elif one.served == "latent":  # fields of an eighth of the image's side
+        count = TRAINING_IMAGES * (IMAGE / (8 * shape[-1])) ** 2
     elif one.kind == "window":  # patches of four by four pixels
         count = TRAINING_IMAGES * (IMAGE / (4 * shape[1])) ** 2
     elif one.served == "table":
@@ -221,7 +224,8 @@ def layout(network: Network, count: int, samples: int, target: Target) -> System
     need = RESTING * parameters(network) / (target.memory / 2)
     ipus = min(count, 2 ** max(0, math.ceil(math.log2(need))))
     replicas = max(1, count // ipus)
-    micro = samples / (replicas * network.items) if samples else ACCUMULATION if count > 1 else 1
+    filled = max(ACCUMULATION, PIPELINED * ipus)
+    micro = samples / (replicas * network.items) if samples else filled if count > 1 else 1
     return System(ipus, replicas, max(1, round(micro)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ipu_model.published.formula import Formula
@@ -22,6 +23,7 @@ COUNTED = (
 )  # fmt: skip
 RATE = re.compile(r"(?P<what>.*?)(?: ?/ ?| per )(?:s|sec|second)(?P<each> ?(?:/|per) ?(?:ipu|chip|card|device))?")
 RATE_WORDS = re.compile(r"[kmgtp]?(flops|lups)|[kmg]?bps|fps|qps")
+SIZE = re.compile(r"\b[\d,.]+ ?(?:[kmgt]i?)?b(?:ytes?)?\b(?! ?(?:/|per ))")
 EXPECTED = {"cycles": "one of cycles, times and rates of its work", "bytes": "one of bytes, KiB, MB, ...",
             "number": "a number"}  # fmt: skip
 
@@ -89,6 +91,12 @@ def size_in_bytes(value: object) -> float:
     if found is None or unit is None or unit.sort != "bytes":
         raise ValueError(f"{value!r} is no number of bytes")
     return float(found[1].replace(",", "")) * unit.scale
+
+
+def size_named(config: Mapping[str, object], words: str) -> float:
+    """Bytes that a configuration gives, or else the first number with a unit of bytes in the words; 0 without any."""
+    found = SIZE.search(words.lower())
+    return size_in_bytes(config.get("bytes", found[0] if found else 0))
 
 
 def asked(formula: Formula, what: str, unit: str, ipus: int = 1) -> Formula:

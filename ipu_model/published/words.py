@@ -66,7 +66,10 @@ def whole_program(op: str, params: Mapping[str, Any], *also: tuple[int, ...]) ->
 def size_asked_for(what: str) -> str | None:
     """The parameter whose largest value is asked for (``"largest batch size that fits"``), as flags are written."""
     found = LARGEST.search(what.lower()) or LARGEST_BATCH.search(what.lower())
-    return "-".join(found[1].split()) if found else None
+    if found is None:
+        return None
+    batch = re.search(r"\bbatch( size)?$", found[1])  # the name of a network may stand before it
+    return "-".join((batch[0] if batch else found[1]).split())
 
 
 def largest_that_fits(name: str, params: Mapping[str, Any], fits: Callable[[Mapping[str, Any]], bool]) -> int:

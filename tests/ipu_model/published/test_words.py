@@ -154,6 +154,7 @@ def test_the_largest_batch_of_a_network_fits():
 @pytest.mark.parametrize(("what", "name"), [
     ("largest batch size that fits", "batch-size"), ("Maximum n that fits on one IPU", "n"), ("total cycles", None),
     ("max tile memory including gaps", None), ("largest square matmul that fits", "square-matmul"),
+    ("largest BERT-Base batch that fits", "batch"),
 ])  # fmt: skip
 def test_sizes_that_words_ask_for(what, name):
     assert size_asked_for(what) == name

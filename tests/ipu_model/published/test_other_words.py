@@ -1,0 +1,92 @@
+"""Rows of sorts that the public table does not have, against rooflines by hand: operations, bytes, published peaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipu_model import published
+from ipu_model.published import throughput, workload
+from ipu_model.published.catalogue import network
+
+
+def answer(family, what, unit, hardware="GC200, 1 IPU", precision="fp16", **config):
+    return published.predict({"family": family, "what": what, "unit": unit, "config": config, "hardware": hardware,
+                              "precision": precision})  # fmt: skip
+
+
+@pytest.mark.parametrize(("expected", "asked"), [
+    (15.8, ("memory_bound", "streaming memory read bandwidth", "GB/s", "M2000")),  # 20 GB/s an IPU, by its makers
+    (50, ("memory_bound", "streaming memory copy time", "ms", "M2000", "any", "1 GiB")),
+    (52, ("exchange", "transfer of 8 MiB between neighbouring IPUs", "us", "GC200, 2 IPU")),  # at 160 GB/s
+    (12, ("exchange", "all-to-all exchange time, 64 KiB per tile", "us", "GC200", "any", "bytes_per_tile")),
+    (0.5, ("exchange", "IPU-Link latency, neighbouring IPUs", "us", "GC2, 2 IPU")),
+    (2.3, ("exchange", "all-reduce time", "us", "GC200 POD4", "fp16", "1 KB")),  # six hops of a sync of 500 cycles
+    (0.55, ("exchange", "all-gather of 100 MB", "ms", "GC200 POD4")),  # 3/4 of it at 137 GB/s
+    (0.55, ("exchange", "reduce-scatter of 100 MB", "ms", "GC200 POD4")),
+    (47, ("memory_bound", "total in-processor memory bandwidth", "TB/s")),  # 24 bytes a cycle and tile
+    (31.3, ("memory_bound", "aggregate load bandwidth", "TB/s")),  # 16 of them
+    (6, ("memory_bound", "local memory latency", "cycles", "GC2")),
+    (10.6, ("memory_bound", "local copy bandwidth per tile", "GB/s", "GC200", "any", "64 KiB")),  # 8 bytes a cycle
+    (1.4, ("gemm", "peak rate", "PFLOP/s", "Bow-2000")),
+    (250, ("gemm", "theoretical peak matmul rate", "TFLOP/s")),
+    (624, ("max_problem_size", "tile memory", "KiB")),
+])  # fmt: skip
+def test_rates_and_times_of_the_machine(expected, asked):
+    family, what, unit, hardware, precision, size = (*asked, *("GC200, 1 IPU", "any", "")[len(asked) - 3 :])
+    config = {"bytes_per_tile": 65536} if size == "bytes_per_tile" else {"bytes": size} if size else {}
+    found = answer(family, what, unit, hardware, precision, **config)
+    assert found == pytest.approx(expected, rel=0.4)
+
+
+SPARSE = {"m": 4096, "k": 4096, "n": 1024, "block": 16, "density": "1/16"}
+
+
+def test_sparse_products_of_other_sorts():
+    static = answer("gemm", "static block-sparse matmul rate", "TFLOP/s", **SPARSE)
+    assert answer("gemm", "dynamic block-sparse matmul rate", "TFLOP/s", **SPARSE) < static
+    assert answer("gemm", "static block-sparse matmul rate", "TFLOP/s", precision="fp32", **SPARSE) < 0.6 * static
+    dense = answer("gemm", "dense matmul time", "us", m=4096, k=4096, n=1024)
+    ratio = dense / answer("gemm", "static block-sparse matmul time", "us", **SPARSE)
+    assert answer("gemm", "speed-up of static sparse over dense", "ratio", **SPARSE) == pytest.approx(ratio)
+
+
+def test_an_application_and_its_steps_may_stand_in_the_configuration():
+    run = {"app": "LBM D2Q9", "grid": "512x512"}
+    one, ten = (answer("memory_bound", "run time", "s", "GC2, 1 IPU", "fp32", steps=n, **run) for n in (100, 1000))
+    assert ten == pytest.approx(10 * one)
+
+
+@pytest.mark.parametrize(("what", "config", "flop"), [
+    ("ResNeXt-101 32x8d", {"batch": 1}, 33e9), ("ViT-H/14", {"batch": 1}, 335e9),
+    ("TinyBERT", {"batch": 8, "seq": 128}, 1.2e9), ("MiniLM", {"batch": 8, "seq": 128}, 5.6e9),
+    ("Whisper-tiny encoder", {"batch": 1}, 25e9), ("Faster R-CNN ResNet-50", {"batch": 1}, 250e9),
+    ("YOLOv5s", {"batch": 1, "image": 640}, 16.5e9),
+])  # fmt: skip
+def test_networks_take_a_sensible_share_of_the_peak(what, config, flop):
+    rate = answer("inference", f"{what} inference throughput", "samples/s", "C600, 1 IPU", **config)
+    assert 0.005 < rate * flop / 280e12 < 0.6
+
+
+def test_detectors_take_images_of_their_own_size():
+    sides = {name: network(name, 1, {}).inputs[0].shape[-1]
+             for name in ("EfficientDet-D2", "YOLOv3", "Mask R-CNN ResNet-50", "SSD-ResNet34")}  # fmt: skip
+    assert sides == {"EfficientDet-D2": 768, "YOLOv3": 416, "Mask R-CNN ResNet-50": 800, "SSD-ResNet34": 300}
+
+
+def test_diffusion_models():
+    once, whole = network("Stable Diffusion UNet", 1, {}), network("Stable Diffusion", 1, {"steps": 20})
+    assert workload.parameters(once) == pytest.approx(860e6, rel=0.1)  # as released
+    assert once.items == pytest.approx(20 * whole.items)
+
+
+@pytest.mark.parametrize("what", ["MCMC samples", "3D U-Net", "PageRank"])
+def test_programs_that_are_no_known_network_are_refused(what):
+    with pytest.raises(ValueError, match="no network of this sort"):
+        answer("training", f"{what} throughput", "samples/s")
+
+
+def test_a_deep_pipeline_has_enough_micro_batches_to_fill():
+    system = throughput.layout(network("GPT-3 6.7B", 1, {"seq": 1024}), 64, 0, published.target_of({}))
+    assert system.ipus == 64
+    filling = system.ipus / (system.accumulation + system.ipus)
+    assert filling <= 0.2
