@@ -22,6 +22,7 @@ from ipu_model.target import Target
 
 SIGLIP_TOKENS, SIGLIP_WIDTH = 729, 1152  # the vision transformer whose layer the schedule was made for
 TUTORIAL_MATRIX = (10000, 1000)
+GROUP = 16  # columns that the kernel of products works on together
 LOAD_LATENCY = 6  # cycles from a load to the use of what it loads (Jia et al. 2019)
 # Dynamic sparsity plans without knowing where the blocks are: buckets of the largest size, and rounds of the exchange.
 DYNAMIC = 2.0
@@ -74,6 +75,8 @@ def _capacity(config: Mapping[str, Any], what: str, precision: str, target: Targ
     name = what.replace(" ", "")
     if name in code:
         return Formula(({code[name]: float(target.tiles)},), gives="bytes")
+    if not re.search(r"memory|live|total|bytes", what):
+        raise ValueError(f"{what!r} of a layer is not known; known are its memory, {', '.join(code)}")
     return Formula(({FIXED: 2.0 * ins * outs, "memory.live_beside": float(target.tiles)},), gives="bytes")
 
 
@@ -131,9 +134,11 @@ def _gemm(config: Mapping[str, Any], what: str, precision: str, target: Target) 
         return Formula(({FIXED: rows * columns / target.tiles / 2, "kernel.matvec_base": 1.0},))
     if "kernel call" in what or "launch" in what:
         return Formula(({"kernel.call": 1.0},))
-    if "column group" in what:
+    columns = re.search(r"(\d+)[- ]columns?( group)?", what)
+    if columns and "kernel" in what:
         kind = "kernel.group_interleaved" if "interleaved" in what else "kernel.group_standard"
-        return Formula(({kind: 1.0},))
+        groups = math.ceil(int(columns[1]) / GROUP)
+        return Formula(({kind: groups} if columns[2] else {kind: groups, "kernel.call": 1.0},))
     return None
 
 

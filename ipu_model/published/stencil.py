@@ -19,6 +19,7 @@ BYTES = {"half4": 8, "float2": 16, "scalar float": 16}  # of one pixel of four c
 BLUR_FLOPS = 52  # per pixel: four channels, a symmetric 3x3 kernel
 HEAT = {2: (6.0, 20.1), 3: (8.0, 29.1)}  # operations and bytes per cell that the source counts
 LBM_BYTES, LBM_STEPS = 32, 1000
+LBM_TRAFFIC = 2 * 9 * 4  # bytes that a cell reads and writes: nine speeds in fp32
 IPU_GRID = {1: (1, 1), 2: (2, 1), 4: (2, 2), 8: (4, 2), 16: (4, 4)}
 
 
@@ -49,7 +50,9 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
         times = 1.0 if "step:" in what else repeats(what, float(config.get("steps", BLUR_STEPS)))
         made = _blur(config["vector"], width, height, times, count, target)
         return dataclasses.replace(made, assumed=assumed)
-    return _step_fractions(config, what, count, target)
+    data = str(row["precision"]).lower()
+    vector = "scalar float" if "32" in data and "16" not in data else "half4"
+    return _step_fractions(config, what, vector, count, target)
 
 
 def _image(config: Mapping[str, Any], count: int) -> tuple[float, float, tuple[str, ...]]:
@@ -150,26 +153,28 @@ def _lbm_quantities(extents: list[float], count: int, target: Target) -> dict[st
 
 def _lbm(extents: list[float], times: float, count: int, target: Target) -> Formula:
     quantities = _lbm_quantities(extents, count, target)
-    work = {"cell": times * math.prod(extents), "step": times}
+    cells = times * math.prod(extents)
+    work = {"cell": cells, "step": times, "byte": LBM_TRAFFIC * cells}
     return Formula(({k: times * v for k, v in quantities.items()},), work=work)
 
 
-def _step_fractions(config: Mapping[str, Any], what: str, count: int, target: Target) -> Formula | None:
+def _step_fractions(config: Mapping[str, Any], what: str, vector: str, count: int, target: Target) -> Formula | None:
     """Fractions of a step that are not arithmetic, and of the arithmetic ceiling, on the largest published grid."""
     largest = (2200.0, 1122.0)
     fitted = target.fitted
     if "share of run time" in what and "lbm" in what:
         quantities = _lbm_quantities(list(largest), count, target)
         total = sum(v * fitted.get(k, 1.0) for k, v in quantities.items())
-        return known(quantities["stencil.lbm_halo"] * fitted.get("stencil.lbm_halo", 1.0) / total)
+        halo = quantities["stencil.lbm_halo"] * fitted.get("stencil.lbm_halo", 1.0) / total
+        return known(1 - halo if re.search(r"in (compute|arithmetic)", what) else halo)
     if "share of run time" in what or "roofline ceiling" in what:
         pixels = _share(math.prod(largest), count, target)
-        compute = pixels * fitted.get("stencil.compute_half4", 1.0)
+        compute = pixels * fitted.get(f"stencil.compute_{_kind(vector)}", 1.0)
         total = compute
         for part in ("pre-exchange", "post-exchange", "exchange", "sync"):
-            total += Formula((_blur_step(part, "half4", *largest, count, target),))(target)
+            total += Formula((_blur_step(part, vector, *largest, count, target),))(target)
         if "share" in what:
-            return known(1 - compute / total)
+            return known(compute / total if re.search(r"in (compute|arithmetic)", what) else 1 - compute / total)
         rate = BLUR_FLOPS * math.prod(largest) / count / (total / target.clock_hz)
         return known(rate / float(config.get("ceiling_tflops", 1.0)) / 1e12)
     return None

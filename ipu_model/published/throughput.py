@@ -278,6 +278,8 @@ def _training(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     quantities["training.step" if case.count > 1 else "training.launch"] = 1e-3 * target.clock_hz
     samples = network.items / case.share * system.accumulation * system.replicas
     if "epoch" in what or "time to" in what:
+        if "epoch" in what and network.served != "image":
+            raise ValueError(f"{what!r}: how many items an epoch has is known of images only, as those of ImageNet")
         steps = (IMAGENET_IMAGES if "epoch" in what else to_train(network, what)) / samples
         quantities = {name: value * steps for name, value in quantities.items()}
         if "epoch" not in what:

@@ -79,6 +79,36 @@ def test_diffusion_models():
     assert once.items == pytest.approx(20 * whole.items)
 
 
+def test_shares_of_arithmetic_and_of_the_rest_of_a_step():
+    for app in ("LBM D2Q9", "3x3 stencil"):
+        shares = [answer("memory_bound", f"share of run time spent in {part}, {app}", "fraction", "GC2, 1 IPU", app=app)
+                  for part in ("compute", "exchange and rearrangement")]  # fmt: skip
+        assert sum(shares) == pytest.approx(1)
+        assert shares[0] > shares[1]
+
+
+def test_the_ceiling_of_a_stencil_is_that_of_its_type():
+    half, single = (answer("memory_bound", "fraction of stencil roofline ceiling reached", "fraction", "GC2, 1 IPU",
+                           precision, ceiling_tflops=4.11) for precision in ("fp16", "fp32"))  # fmt: skip
+    assert single < half / 2  # of vectors of four halves, one float
+
+
+def test_a_kernel_works_on_groups_of_columns_after_its_call():
+    def kernel(what):
+        return answer("gemm", f"AMP kernel {what}, interleaved operand", "cycles", "C600, 1 IPU")
+
+    assert kernel("for 64 columns") == pytest.approx(294 + 4 * kernel("per 16-column group"), rel=0.01)
+
+
+@pytest.mark.parametrize(("asked", "message"), [
+    (("training", "BERT-Large time per epoch", "s", "Bow Pod16"), "an epoch has is known of images only"),
+    (("max_problem_size", "stack", "bytes"), "'stack' of a layer is not known"),
+])  # fmt: skip
+def test_what_would_be_another_figure_is_refused(asked, message):
+    with pytest.raises(ValueError, match=message):
+        answer(*asked, layer="Dense 4096->1024")
+
+
 @pytest.mark.parametrize("what", ["MCMC samples", "3D U-Net", "PageRank"])
 def test_programs_that_are_no_known_network_are_refused(what):
     with pytest.raises(ValueError, match="no network of this sort"):
