@@ -40,8 +40,9 @@ def profile(
     ----------
     fn : callable
         Any function that JAX can trace.
-    *args : arrays or jax.ShapeDtypeStruct
-        Example arguments; only shapes and types matter, nothing is computed.
+    *args : arrays or jax.ShapeDtypeStruct, or trees of them
+        Example arguments; only shapes and types matter, nothing is computed. Where a tree holds other things too, as
+        modules hold their activations, those stay as they are.
     target : str or Target
         ``"mk1"``, ``"mk2"``, ``"bow"``, a registered name, or a target of your own.
     placement, options, inputs, outputs
@@ -56,10 +57,43 @@ def profile(
     """
     options = _options(options, settings)
     if not settings.get("name") and options.name == ModelOptions.name:
-        options = _options(options, {"name": getattr(fn, "__name__", "program")})
-    closed = jax.make_jaxpr(fn)(*args)
+        options = _options(options, {"name": _name(fn)})
+    closed = _traced(fn, args)
     named = (*inputs, *_arguments(fn, args)[len(inputs) :])
     return profile_jaxpr(closed, target=target, placement=placement, options=options, inputs=named, outputs=outputs)
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    """The name of a function, or of the class of a callable object, also inside of `jax.vmap`."""
+    name = getattr(fn, "__name__", "")
+    return type(getattr(fn, "__wrapped__", fn)).__name__ if not name or name.startswith("<unnamed") else name
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+
+
+def _is_data(leaf: Any) -> bool:
+    return _is_array(leaf) or isinstance(leaf, bool | int | float | complex)
+
+
+def _data(leaves: Sequence[Any]) -> list[int]:
+    """Places of what is traced: of all leaves, or of the arrays where others are there that can't be."""
+    keep = _is_data if all(map(_is_data, leaves)) else _is_array
+    return [at for at, leaf in enumerate(leaves) if keep(leaf)]
+
+
+def _traced(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+    leaves, tree = jax.tree.flatten(tuple(args))
+    places = _data(leaves)
+    if len(places) == len(leaves):
+        return jax.make_jaxpr(fn)(*args)
+
+    def call(*data: Any) -> Any:
+        given = dict(zip(places, data, strict=True))
+        return fn(*jax.tree.unflatten(tree, [given.get(at, leaf) for at, leaf in enumerate(leaves)]))
+
+    return jax.make_jaxpr(call)(*(leaves[at] for at in places))
 
 
 def _arguments(fn: Callable[..., Any], args: Sequence[Any]) -> list[Argument]:
@@ -70,7 +104,8 @@ def _arguments(fn: Callable[..., Any], args: Sequence[Any]) -> list[Argument]:
         return []
     leaves, _ = jax.tree.flatten_with_path(tuple(bound.values()))
     names = list(bound)
-    return [Argument(names[at.idx] + jax.tree_util.keystr(tuple(path))) for (at, *path), _ in leaves]
+    paths = [leaves[at][0] for at in _data([leaf for _, leaf in leaves])]
+    return [Argument(names[at.idx] + jax.tree_util.keystr(tuple(path))) for at, *path in paths]
 
 
 def profile_jaxpr(

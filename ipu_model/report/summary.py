@@ -240,12 +240,14 @@ def short(r: Document) -> str:
     )
     m, t = r.memory, r.target
     ipus = "" if t["architecture"] == "roofline" else f", {t['ipusPerReplica']} IPU(s)"
+    said = len(r.unpriced) + len(r.assumptions)
+    notes = f"; {said} note{'s' * (said > 1)} in summary()" if said else ""
     verdict = "fits" if r.fits else "does not fit"
     rate = f", {r.schedule.samples_per_second:,.1f} samples/s" if r.schedule.samples_per_second else ""
     levers = (lever.change for lever in r.overflow.levers or () if lever.enough) if r.overflow else ()
     remedy = next((f"; enough alone: {change}" for change in levers), "")
     lines = [
-        f"{r.name} on {t['name']}{ipus}, all figures modelled",
+        f"{r.name} on {t['name']}{ipus}, all figures modelled{notes}",
         f"  {r.total_cycles:,.0f} cycles, {r.schedule.seconds * 1e3:,.3f} ms{rate}",
         f"  of which {shares or 'nothing'}",
         f"  {verdict}: fullest tile {m.max_tile:,} of {m.bytes_per_tile:,} bytes, {m.total:,} in all{remedy}",

@@ -43,6 +43,36 @@ def test_shapes_only_no_arrays_and_name():
     assert ipu_model.profile(mlp, (f32(8, 8), f32(8, 8)), f32(8, 8)).name == "mlp"
 
 
+class Layer:
+    """A module as libraries make them: a tree of weights and of the function behind them."""
+
+    def __init__(self, weights, then):
+        self.weights, self.then = weights, then
+
+    def __call__(self, x):
+        return self.then(x @ self.weights)
+
+
+jax.tree_util.register_pytree_node(Layer, lambda m: ((m.weights, m.then), None), lambda _, parts: Layer(*parts))
+
+
+def test_modules_among_the_arguments_keep_what_is_no_array():
+    x, layer = jnp.ones((8, 16)), Layer(jax.ShapeDtypeStruct((16, 4), jnp.float32), jnp.tanh)
+    report = ipu_model.profile(lambda m, x: m(x), layer, x)
+    plain = ipu_model.profile(lambda w, x: jnp.tanh(x @ w), layer.weights, x)
+    assert report.total_cycles == plain.total_cycles
+    assert {"m[<flat index 0>]", "x"} <= {v.name for v in report.memory.variables}
+    assert ipu_model.profile(jax.vmap(Layer(jnp.ones((16, 4)), jnp.tanh)), x).name == "Layer"
+
+
+def test_a_loop_of_unknown_length_is_said_in_the_first_line():
+    def run(x):
+        return lax.while_loop(lambda c: c[0] < x.sum(), lambda c: (c[0] + 1, c[1] * 2), (0.0, x))
+
+    assert "1 note in summary()" in str(ipu_model.profile(run, jnp.ones(8))).splitlines()[0]
+    assert "note" not in str(ipu_model.profile(jnp.tanh, jnp.ones(8)))
+
+
 def test_unknown_option_is_an_error():
     with pytest.raises(TypeError, match="unknown option"):
         ipu_model.profile(mlp, (f32(8, 8), f32(8, 8)), f32(8, 8), recompute=True)

@@ -56,6 +56,7 @@ def test_before_a_run_there_is_none():
     made, _ = session()
     made.prepareDevice()
     report = made.getReport()
+    assert str(report) == str(report.model)  # ten lines
     assert report.execution.runs == []
     assert report.execution.totalCycles > 0
 

@@ -21,6 +21,10 @@ class ProfileReport(pva.Report):
         super().__init__(*profiles(report), report.name, runs)
         self.model = report
 
+    def __str__(self) -> str:
+        """Ten lines: time, where it goes, memory, and the dearest operations."""
+        return str(self.model)
+
     def summary(self, **options: Any) -> str:
         """The summary as text."""
         return self.model.summary(**options)
