@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -70,6 +70,11 @@ class Formula:
         if self.seconds:
             amount = amount / target.clock_hz
         return (self.numerator / amount if self.numerator else amount) / self.unit
+
+    def shared(self, count: float) -> Formula:
+        """The figure of one of `count` equal parts."""
+        shares = ({name: value / count for name, value in each.items()} for each in self.alternatives)
+        return replace(self, alternatives=tuple(shares))
 
     def terms(self, target: Target) -> list[dict[str, Any]]:
         """What each constant contributes to each alternative, before `scale`, rate and unit."""

@@ -28,7 +28,7 @@ OPS: dict[str, Op] = {
 TABLE_UNITS = 8
 HALVES = ("fp16", "short", "unsigned short")
 HALF_SUMS = ("fp16.16", "fp16 data, fp16 partials")
-ONE_OF = {r"per (image|item|sample|example)\b": "batch-size", r"per (time ?)?step\b": "sequence-size"}
+PER_STEP = r"per (time ?)?step\b"
 BESIDE = ("op", "case", "pass", "params", "note", "caution")  # keys of a configuration that are not parameters
 
 
@@ -82,7 +82,7 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
         raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
     if "outcome" in row["unit"]:
         return known(_fits(benchmark, target))
-    return _per_item(_counted(benchmark.figure(what, row["unit"]), op, params), what, params)
+    return _per_step(_counted(benchmark.figure(what, row["unit"]), op, params), what, params)
 
 
 def _counted(formula: Formula, op: str, params: Mapping[str, Any]) -> Formula:
@@ -94,13 +94,11 @@ def _counted(formula: Formula, op: str, params: Mapping[str, Any]) -> Formula:
     return dataclasses.replace(formula, work={"item": items, "token": steps, **formula.work})
 
 
-def _per_item(formula: Formula, what: str, params: Mapping[str, Any]) -> Formula:
-    """The figure, or that of one item of the batch or one step of the sequence where the words ask for it."""
-    name = next((name for pattern, name in ONE_OF.items() if re.search(pattern, what.lower())), "")
-    if not name or formula.gives != "cycles":
+def _per_step(formula: Formula, what: str, params: Mapping[str, Any]) -> Formula:
+    """The figure, or that of one step of the sequence where the words ask for it."""
+    if not re.search(PER_STEP, what.lower()) or formula.gives != "cycles":
         return formula
-    shares = ({key: value / params.get(name, 1) for key, value in each.items()} for each in formula.alternatives)
-    return dataclasses.replace(formula, alternatives=tuple(shares))
+    return formula.shared(params.get("sequence-size", 1))
 
 
 def _fits(benchmark: Benchmark, target: Target) -> bool:

@@ -14,7 +14,7 @@ from ipu_model.published.formula import FIXED, Formula, known
 from ipu_model.published.names import BATCHES
 from ipu_model.published.networks import Network
 from ipu_model.published.stencil import ipus
-from ipu_model.published.units import parse
+from ipu_model.published.units import ONE_ITEM, parse
 from ipu_model.published.words import size_asked_for
 from ipu_model.published.workload import (
     DEFAULT_PERCENT,
@@ -267,7 +267,9 @@ def _work(network: Network, items: float) -> dict[str, float]:
 
 def _training(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     network, system, what = case.network, case.system, str(row["what"]).lower()
-    if parse(str(row["unit"])).sort == "time" and not re.search(TIMED, what):
+    unit = str(row["unit"]).lower()
+    each = re.search(TIMED, f"{what} {unit}") or ONE_ITEM.search(f"{what} {unit}")
+    if parse(unit).sort == "time" and not each:
         raise ValueError(
             f"{what!r}: how long it trains is not said; ask for the time of a step, of an epoch or to train"
         )

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from ipu_model.published.formula import Formula
 
-PREFIXES = {"": 1.0, "k": 1e3, "kilo": 1e3, "m": 1e6, "mega": 1e6, "million": 1e6, "g": 1e9, "giga": 1e9, "t": 1e12,
-            "p": 1e15}  # fmt: skip
+PREFIXES = {"": 1.0, "k": 1e3, "kilo": 1e3, "m": 1e6, "mega": 1e6, "g": 1e9, "giga": 1e9, "t": 1e12, "p": 1e15,
+            "thousand": 1e3, "million": 1e6, "billion": 1e9}  # fmt: skip
 TIMES = {"s": 1.0, "sec": 1.0, "second": 1.0, "ms": 1e-3, "msec": 1e-3, "millisecond": 1e-3, "us": 1e-6, "µs": 1e-6,
          "usec": 1e-6, "microsecond": 1e-6, "ns": 1e-9, "nanosecond": 1e-9, "min": 60.0, "minute": 60.0, "h": 3600.0,
          "hr": 3600.0, "hour": 3600.0}  # fmt: skip
@@ -19,10 +19,11 @@ TIMES = {"s": 1.0, "sec": 1.0, "second": 1.0, "ms": 1e-3, "msec": 1e-3, "millise
 COUNTED = (
     (r"flops?", "flop", 1.0), (r"b|bytes?", "byte", 1.0), (r"bits?", "byte", 1 / 8), (r"tokens?", "token", 1.0),
     (r"iterations?|its?|steps?|batches", "step", 1.0), (r"cells?|cell updates|pixels?|points?|lups", "cell", 1.0),
-    (r"fps|qps|items?|samples?|images?|imgs?|graphs?", "item", 1.0),
+    (r"epochs?", "epoch", 1.0), (r"fps|qps|items?|samples?|images?|imgs?|graphs?", "item", 1.0),
 )  # fmt: skip
 RATE = re.compile(r"(?P<what>.*?)(?: ?/ ?| per )(?:s|sec|second)(?P<each> ?(?:/|per) ?(?:ipu|chip|card|device))?")
 RATE_WORDS = re.compile(r"[kmgtp]?(flops|lups)|[kmg]?bps|fps|qps")
+ONE_ITEM = re.compile(r"(?:\bper |/ ?)(image|item|sample|example|sequence|query|request|graph)\b")
 SIZE = re.compile(r"\b[\d,.]+ ?(?:[kmgt]i?)?b(?:ytes?)?\b(?! ?(?:/|per ))")
 EXPECTED = {"cycles": "one of cycles, times and rates of its work", "bytes": "one of bytes, KiB, MB, ...",
             "number": "a number"}  # fmt: skip
@@ -71,7 +72,7 @@ def parse(unit: str) -> Unit:
 
 def _counted(text: str) -> tuple[str, float]:
     for pattern, work, amount in COUNTED:
-        found = re.fullmatch(rf"(k|m|g|t|p|kilo|mega|giga|million)?[ -]?(i?)(?:{pattern})", text)
+        found = re.fullmatch(rf"(k|m|g|t|p|kilo|mega|giga|thousand|million|billion)?[ -]?(i?)(?:{pattern})", text)
         if found:
             prefix = 1024.0 ** " kmgtp".index(found[1]) if found[2] and found[1] else PREFIXES[found[1] or ""]
             return work, prefix * amount
@@ -108,6 +109,8 @@ def asked(formula: Formula, what: str, unit: str, ipus: int = 1) -> Formula:
         When the formula's quantity can't be converted to that unit.
     """
     found = parse(unit)
+    if formula.gives == "cycles" and found.sort in ("time", "cycles") and ONE_ITEM.search(f"{what} {unit}".lower()):
+        formula = formula.shared(formula.work.get("item", 1.0))
     if formula.gives == found.sort or (formula.gives == "number" and found.sort == "share"):
         return dataclasses.replace(formula, unit=found.scale)
     work = formula.work.get(found.sort.removesuffix("/s"))

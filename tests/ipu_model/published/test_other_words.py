@@ -120,3 +120,27 @@ def test_a_deep_pipeline_has_enough_micro_batches_to_fill():
     assert system.ipus == 64
     filling = system.ipus / (system.accumulation + system.ipus)
     assert filling <= 0.2
+
+
+def layer(what="total cycles", unit="cycles", **config):
+    params = {"batch-size": 8, "input-size": 64, "output-size": 32}
+    return answer("gemm", what, unit, op="fc", params=params, **config)
+
+
+def test_a_time_of_one_item_is_a_share_of_the_batch():
+    assert layer(unit="cycles per sample") == layer("total cycles per sample", "cycles") == layer() / 8
+    assert layer("total cycles per sample", "cycles/sample") == layer() / 8  # said twice, shared out once
+    network_row = ("inference", "BERT-tiny inference")
+    batch = answer(*network_row, "ms", batch=4, seq=16)
+    assert answer(*network_row, "us per sample", batch=4, seq=16) == pytest.approx(1000 * batch / 4)
+    assert answer(*network_row, "ms/batch", batch=4, seq=16) == batch
+
+
+def test_units_that_count_thousands_and_steps():
+    one = ("inference", "BERT-tiny inference throughput")
+    assert answer(*one, "thousand samples/s", seq=16) == pytest.approx(answer(*one, "samples/s", seq=16) / 1000)
+    step = ("training", "MNIST linear model training")
+    rate = answer(*step, "steps/s")
+    assert answer(*step, "ms/step") == pytest.approx(1000 / rate)
+    with pytest.raises(ValueError, match="asked for in 'epochs/s'"):
+        answer(*step, "epochs/s")
