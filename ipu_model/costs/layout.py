@@ -89,6 +89,7 @@ MARKS = (
     "dimension_size",
     "debug_print",
     "debug_callback",
+    "pure_callback",
 )
 RULES: dict[str, Rule] = {
     **dict.fromkeys(VIEWS, view),

@@ -6,6 +6,7 @@ import contextlib
 import io
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from copy import copy
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -213,10 +214,22 @@ def call_of_trees(compiled: Any, arguments: tuple[Any, ...], results: Any) -> Ca
     """
     try:
         about = jax.tree.structure((arguments, {})).unflatten(jax.tree.leaves(compiled.args_info))
-        made = jax.stages.Compiled(compiled._executable, compiled._params.const_args, about, results, True)
+        made = jax.stages.Compiled(
+            _without_effects(compiled._executable), compiled._params.const_args, about, results, True
+        )
         return made._executable.create_cpp_call(made._params)
     except (AttributeError, TypeError, ValueError):
         return None
+
+
+def _without_effects(executable: Any) -> Any:
+    """The executable as JAX's short way takes it, which refuses pure callbacks that `jax.jit` does not."""
+    run = executable.unsafe_call
+    if not run.has_host_callbacks or run.has_unordered_effects or run.ordered_effects:
+        return executable
+    made, quick = copy(executable), copy(run)
+    made._unsafe_call, quick.has_host_callbacks = quick, False
+    return made
 
 
 @cache

@@ -15,6 +15,7 @@ from .._compat.jax import compile_with
 from ..buffers import give_back
 from ..limits import limits
 from ..lowering.on_load.stages import Stages, in_stages, preparation_of
+from ..ops.stopping import calls_host
 from ..preparation import Preparation
 from ..timings import phase
 from . import layout
@@ -60,7 +61,7 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
         places["out_shardings"] = step.results_at(mesh)
     donated = tuple(range(len(step.taken)))
     traced = jax.jit(whole, donate_argnums=donated, **places).trace(*arguments)
-    if traced.jaxpr.effects:
+    if calls_host(traced.jaxpr):
         donated, traced = (), jax.jit(whole, **places).trace(*arguments)
     if not hoist or mesh is not None:
         return Traced(step, mesh, traced)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from ipu_model.compat import inner_jaxprs
+
 from ..errors import ProgramAborted, popart_exception, popart_runtime_error
+from . import varying
 
 _KINDS = {c.__name__: c for c in (popart_runtime_error, ProgramAborted)}
 _SAID = re.compile(rf"\b({'|'.join(_KINDS)}): (.+)")
@@ -26,6 +31,38 @@ def stop_if(fires: Any, reason: str, kind: type[popart_runtime_error] = popart_r
             raise kind(reason)
 
     jax.debug.callback(stop, fires, ordered=False)
+
+
+def unless(fires: jax.Array, reason: str, results: Sequence[Any]) -> tuple[Any, ...]:
+    """The results, which make the program fail where they are read if `fires`, a truth value, holds at run time.
+
+    The program has no effect by this, so JAX calls it by its short way: silero-vad takes 0.3 ms in place of 1.1.
+    """
+    _hush()
+
+    def stop(fires: Any) -> Any:
+        if np.any(fires):
+            raise popart_runtime_error(reason)
+        return np.zeros(np.shape(fires), bool)
+
+    def ask() -> jax.Array:
+        return jax.pure_callback(stop, jax.ShapeDtypeStruct((), bool), fires, vmap_method="expand_dims")
+
+    stopped = varying.cond(fires, ask, lambda: jnp.zeros((), bool))  # the host is not called at every run
+    return tuple(jnp.where(stopped, jnp.zeros_like(x), x) for x in results)
+
+
+def calls_host(closed: Any) -> bool:
+    """Whether a traced program may call the host while it runs, and so fail half-way."""
+    return bool(closed.effects) or _asks(closed.jaxpr)
+
+
+def _asks(jaxpr: Any) -> bool:
+    return any(eqn.primitive.name == "pure_callback" or any(map(_asks, _inner(eqn))) for eqn in jaxpr.eqns)
+
+
+def _inner(eqn: Any) -> Iterator[Any]:
+    return (jaxpr for _, jaxpr in inner_jaxprs(eqn.params))
 
 
 def as_raised(err: Exception) -> Exception:

@@ -27,3 +27,21 @@ def test_the_fitting_branch_runs_and_the_other_raises() -> None:
         jax.block_until_ready(call(np.bool_(False)))
     text = call.lower(np.bool_(True)).as_text()
     assert "case" in text  # the host is called under a condition, not at every run
+
+
+def test_rows_of_a_vmap_ask_for_themselves() -> None:
+    fn, params = popart.to_jax(onnx.parser.parse_model(MODEL))
+    call = jax.jit(jax.vmap(lambda c: fn(params, {"x": X, "c": c})["y"]))
+    np.testing.assert_array_equal(call(np.array([True, True])), [X + X, X + X])
+    with pytest.raises(Exception, match="does not fit to the shapes of this call"):
+        jax.block_until_ready(call(np.array([True, False])))
+
+
+def test_weights_that_are_fixed_keep_the_short_call() -> None:
+    fn, params = popart.to_jax(onnx.parser.parse_model(MODEL))
+    infer = fn.with_weights(params)
+    for _ in range(2):
+        np.testing.assert_array_equal(infer({"x": X, "c": np.bool_(True)})["y"], X + X)
+        with pytest.raises(Exception, match="does not fit to the shapes of this call"):
+            jax.block_until_ready(infer({"x": X, "c": np.bool_(False)}))
+    assert infer._programs._shortest is not None

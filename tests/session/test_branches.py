@@ -88,3 +88,17 @@ def test_any_number_may_be_the_condition():
     session.prepareDevice()
     for given, wanted in ((0.0, 1.0), (0.5, -0.5)):
         assert nets.run(session, **{x: np.array([given], np.float32)})[out] == wanted
+
+
+def test_weights_survive_a_wrong_branch():
+    """That step fails half-way, so it must not have been given the only copy of the weights."""
+    builder, out = choice(relu, three)
+    w = builder.addInitializedInputTensor(np.ones(4, np.float32), "w")
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([out, w])], popart.ReductionType.Sum)
+    session = nets.train(builder.getModelProto(), {out: "All"}, nets.sgd(0.5), loss=loss)
+    for steps in (1, 2):
+        nets.run(session, x=X, flag=np.array(True))
+        with pytest.raises(popart.popart_runtime_error, match="that does not fit"):
+            nets.run(session, x=X, flag=np.array(False))
+        found = nets.weights_of(session, **{w: np.ones(4, np.float32)})[w]
+        np.testing.assert_array_equal(found, 1 - steps * 0.5 * np.maximum(X, 0))

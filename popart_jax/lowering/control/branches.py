@@ -7,15 +7,13 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import onnx_ir as ir
-from jax import lax
 
 from ...errors import popart_exception
 from ...ops import varying
 from ...ops.operator import MOVES_DATA, NOT_OUTLINED, PopxlClass, operator
 from ...ops.registry import Subgraph, lowers
-from ...ops.stopping import stop_if
+from ...ops.stopping import unless
 from .values import VERSIONS, arrays, known
 
 operator("If", MOVES_DATA | NOT_OUTLINED, popxl=PopxlClass("IfOp", version=11))
@@ -76,9 +74,7 @@ def _only_sound_branch(
         raise err
     bad = reasons[True] is not None
     reason = f"An If took a branch that does not fit to the shapes of this call: {reasons[bad]}"
-    # inside a cond, because a host callback at every run would cost more than a small model
-    lax.cond(flag == bad, lambda: stop_if(jnp.asarray(True), reason), lambda: None)
-    return arrays(else_branch() if bad else then_branch())
+    return unless(flag == bad, reason, arrays(else_branch() if bad else then_branch()))
 
 
 def _failure(branch: Subgraph) -> popart_exception | None:

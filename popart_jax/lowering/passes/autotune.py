@@ -23,6 +23,7 @@ from ipu_model.whole_files import write_whole
 
 from ..._compat.jax import compile_with
 from ...logs import module_logger
+from ...ops.stopping import calls_host
 
 VARIABLE = "POPART_JAX_AUTOTUNE"
 ENGINE_OPTION = "popart_jax.autotune"
@@ -66,7 +67,7 @@ def choose(traced: Any, given: Options, place: Path) -> Options:
     """
     platform = jax.default_backend()
     candidates = [given, *(c for c in CANDIDATES.get(platform, ()) if c != given)]
-    if len(candidates) == 1 or traced.jaxpr.effects:
+    if len(candidates) == 1 or calls_host(traced.jaxpr):
         return given
     lowered = traced.lower()
     facts = (lowered.as_text(), platform, jax.__version__, str(os.cpu_count()), json.dumps(candidates))
