@@ -68,6 +68,29 @@ def test_what_grows_stays():
     assert max(np.size(v) for v in halves.early(B)) == B.size
 
 
+def table(b):
+    return jnp.cos(b[:, None] * b)
+
+
+@pytest.mark.parametrize(
+    ("size", "late", "program"),
+    [
+        (9, ["dot_general"], lambda b, x: x @ table(b)),
+        (9, ["dot_general"], lambda b, x: x @ (b[:, None] @ b[None] + jnp.eye(3))),
+        (9, ["mul"], lambda b, x: x[..., None] * jnp.broadcast_to(table(b), (5, 4, 3, 3))),
+        (3, ["mul", "dot_general"], lambda b, x: x @ (b[:, None] * b)),
+    ],
+)
+def test_what_grows_moves_with_what_costs(size, late, program):
+    halves = split(jax.make_jaxpr(program)(B, X), [True, False])
+    assert halves is not None
+    made = halves.early(B)
+    np.testing.assert_allclose(halves.late(*made, X)[0], program(B, X), rtol=1e-6)
+    assert max(map(np.size, made)) == size
+    rest = primitives(jax.make_jaxpr(halves.late)(*made, X))
+    assert [name for name in rest if name in {"mul", "cos", "dot_general"}] == late
+
+
 def test_effects_stay():
     def program(b, x):
         jax.debug.callback(lambda v: None, jnp.sin(b))

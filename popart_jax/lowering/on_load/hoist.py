@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,13 +16,21 @@ import jax
 import numpy as np
 from jax import lax
 
-from ipu_model.compat import scan_counts
+from ipu_model.compat import inner_jaxprs, scan_counts
 
 from ..._compat.jax import Literal, bind, staging
 
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_closed_call": "call_jaxpr",
             "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}  # fmt: skip
 _CONSTANT, _EARLY, _LATE = range(3)
+_PLAIN, _SPREAD, _WORKED = range(3)
+_COSTLY = {
+    *("sin", "cos", "tan", "exp", "exp2", "expm1", "log", "log1p", "tanh", "logistic", "pow", "erf", "erf_inv", "erfc"),
+    *("sqrt", "rsqrt", "dot_general", "conv_general_dilated"),
+}
+"""Primitives whose results are read faster than computed again."""
+_MOST_SPREAD = 1 << 22
+"""Most elements of a result that has more of them than its operands, and is computed early nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +55,9 @@ class Split:
 def split(closed: Any, known: Sequence[bool]) -> Split | None:
     """Split a program by which of its arguments are known early; None if nothing is computed from those alone.
 
-    Equations whose results have more elements than their operands are not moved, since reading the results would cost
-    more than computing them; nor are equations with effects.
+    Equations whose results have more elements than their operands are moved only if something costly follows from
+    them early too, since reading the results would cost more than computing them: a table of sines is moved, a
+    broadcast is not. Nor are equations with effects.
 
     Parameters
     ----------
@@ -67,6 +76,7 @@ def _halves(closed: Any, known: Sequence[bool]) -> tuple[Split, bool]:
     args = [_Place(i, _EARLY if k else _LATE) for i, k in enumerate(known)]
     walk.size = len(args)
     outputs = walk.enter(closed, args, "")
+    walk.records, outputs = _demoted(walk.records, outputs)
     late_records = _live(walk.records, outputs, late=True)
     frontier = tuple(_frontier(late_records, outputs))
     early_records = _live(walk.records, [_Place(n, _EARLY) for n in frontier], late=False)
@@ -84,15 +94,37 @@ def _halves(closed: Any, known: Sequence[bool]) -> tuple[Split, bool]:
         return [_read(env, x) for x in outputs]
 
     known_at = {place: i for i, place in enumerate(early_args)}
-    return Split(early, late, tuple(map(known_at.get, frontier))), walk.moved
+    moved = any(record.when == _EARLY for record in walk.records)
+    return Split(early, late, tuple(map(known_at.get, frontier))), moved
+
+
+def _demoted(records: Sequence[_Record], outputs: Sequence[_Operand]) -> tuple[list[_Record], list[_Operand]]:
+    """Equations and results, with those late that spread early values, cost little, and are read late."""
+    read = {x.number for x in outputs if isinstance(x, _Place)}
+    late: set[int] = set()
+    for record in reversed(records):
+        if record.when == _EARLY and record.kind == _SPREAD and not read.isdisjoint(record.results):
+            late.update(record.results)
+        if record.when == _LATE or not late.isdisjoint(record.results):
+            read.update(x.number for x in record.operands if isinstance(x, _Place))
+
+    def place(x: _Operand) -> _Operand:
+        return replace(x, when=_LATE) if isinstance(x, _Place) and x.number in late else x
+
+    found = [
+        replace(r, operands=tuple(map(place, r.operands)), when=r.when if late.isdisjoint(r.results) else _LATE)
+        for r in records
+    ]
+    return found, [*map(place, outputs)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A value by its number, and when it is known."""
+    """A value by its number, when it is known, and whether it has more elements than what it follows from."""
 
     number: int
     when: int
+    kind: int = _PLAIN
 
 
 _Operand = Any
@@ -109,6 +141,7 @@ class _Record:
     when: int
     scope: str
     effects: bool = False
+    kind: int = _PLAIN
 
 
 def _read(env: dict[int, Any], operand: _Operand) -> Any:
@@ -121,7 +154,6 @@ class _Walk:
 
     records: list[_Record] = field(default_factory=list[_Record])
     size: int = 0
-    moved: bool = False
 
     def enter(self, closed: Any, args: Sequence[_Operand], scope: str) -> list[_Operand]:
         """Record the equations of a program on these operands; returns its results."""
@@ -144,9 +176,10 @@ class _Walk:
         if mixed and eqn.primitive.name == "cond":
             return self._cond(eqn, operands, scope)
         latest = max(when, default=_CONSTANT)
-        if eqn.effects or (latest == _EARLY and _grows(eqn)):
+        if eqn.effects or (latest == _EARLY and _grows(eqn) and _largest(eqn.outvars) > _MOST_SPREAD):
             latest = _LATE
-        return self._append(partial(_bound, eqn), operands, len(eqn.outvars), latest, scope, bool(eqn.effects))
+        kind = _kind(eqn, operands) if latest == _EARLY else _PLAIN
+        return self._append(partial(_bound, eqn), operands, len(eqn.outvars), latest, scope, bool(eqn.effects), kind)
 
     def _append(
         self,
@@ -156,12 +189,12 @@ class _Walk:
         when: int,
         scope: str,
         effects: bool = False,
+        kind: int = _PLAIN,
     ) -> list[_Place]:
-        places = [_Place(self.size + i, when) for i in range(count)]
+        places = [_Place(self.size + i, when, kind) for i in range(count)]
         self.size += count
-        self.moved |= when == _EARLY
         results = tuple(p.number for p in places)
-        self.records.append(_Record(fn, tuple(operands), results, when, scope, effects))
+        self.records.append(_Record(fn, tuple(operands), results, when, scope, effects, kind))
         return places
 
     def _scan(self, eqn: Any, operands: list[_Operand], scope: str) -> list[_Place]:
@@ -259,6 +292,25 @@ def _grows(eqn: Any) -> bool:
     """Whether the results have more elements than the operands."""
     inputs = sum(_elements(v) for v in eqn.invars)
     return sum(_elements(v) for v in eqn.outvars) > inputs
+
+
+def _kind(eqn: Any, operands: Sequence[_Operand]) -> int:
+    """Whether the results have more elements than what they follow from, and something costly has been done since."""
+    kinds = [x.kind for x in operands if isinstance(x, _Place)]
+    if _grows(eqn):
+        return _WORKED if _is_costly(eqn) else _SPREAD
+    if not any(kinds) or _largest(eqn.outvars) < _largest(eqn.invars):
+        return _PLAIN
+    return _WORKED if _WORKED in kinds or _is_costly(eqn) else _SPREAD
+
+
+def _is_costly(eqn: Any) -> bool:
+    inner = (body for _, body in inner_jaxprs(eqn.params))
+    return eqn.primitive.name in _COSTLY or any(_is_costly(e) for body in inner for e in body.eqns)
+
+
+def _largest(atoms: Sequence[Any]) -> int:
+    return max(map(_elements, atoms), default=0)
 
 
 def _elements(atom: Any) -> int:
