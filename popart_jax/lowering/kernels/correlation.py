@@ -101,6 +101,8 @@ def is_depthwise(x: Any, w: Any, group: int, win: Window) -> bool:
 def _chosen(x: jax.Array, w: jax.Array, b: jax.Array | None, group: int, win: Window) -> jax.Array:
     """By oneDNN or as `own`, and so is the data gradient; the gradient of weights is that of `own`."""
     if suits_library(x, w, group, win):
+        if group == 1 and stored_weights.suits_sound(x, win):
+            return _biased(stored_weights.by_rows(x, w, win), b)
         return _library(x, w, b, group, win)
     return _biased(own(x, w, group, win), b)
 
