@@ -11,7 +11,7 @@ from ..lowering.kernels.onednn import usable
 from ..lowering.passes import compiler_options, in_pieces, rewrite_for_kernels, untranspose_weights
 from ..timings import phase
 from .micro import GRADIENT
-from .program import Program, Training
+from .program import Program, Training, Type
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ def lay_out(program: Program, platform: str, training: Training | None, *, singl
     (and their optimizer state) are resident in transposed order. A program that is not `single` is cut between devices.
     """
     graph = program.graph.clone(allow_outer_scope_values=True)
+    _enter_shapes(graph, program.types)
     protected = _protected(program)
     rewrite_for_kernels(graph, protected)
     if training is None and single and usable():  # XLA's own convolutions are slower in a loop
@@ -42,6 +43,15 @@ def lay_out(program: Program, platform: str, training: Training | None, *, singl
         if name in variables:
             variables[name] = replace(variables[name], order=order)
     return LaidOut(replace(program, graph=graph, variables=variables), options)
+
+
+def _enter_shapes(graph: ir.Graph, types: Mapping[str, Type]) -> None:
+    """Write the traced types on values whose shape the file leaves open, as exporters do for inner tensors."""
+    for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
+        found = types.get(value.name or "")
+        if found is not None and (value.shape is None or not value.shape.is_static()):
+            value.shape = ir.Shape(found.shape)
+            value.type = value.type or ir.TensorType(ir.DataType.from_numpy(found.dtype))
 
 
 def _orders(graph: ir.Graph, program: Program, training: Training | None) -> dict[str, tuple[int, ...]]:

@@ -88,6 +88,19 @@ def test_a_session_computes_what_onnx_runtime_does(rows: int) -> None:
     assert all(1 <= node.attributes["size"].value < rows for node in found)
 
 
+@pytest.mark.skipif(not onednn.usable(), reason="the pass is for oneDNN's convolutions")
+def test_exporters_leave_shapes_open() -> None:
+    proto = model(6, LIGHT + "y = Relu(s)")
+    proto.graph.ClearField("value_info")
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
+    shapes = popart.InputShapeInfo()
+    shapes.add("x", popart.TensorInfo("FLOAT", [6, 3, SIDE, SIDE]))
+    flow, device = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")}), popart.DeviceManager().createCpuDevice()
+    made = popart.InferenceSession(proto.SerializeToString(), flow, device, shapes)
+    made.prepareDevice()
+    assert pieces(made._engine.programs[""].laid_out.program.graph)
+
+
 @pytest.mark.parametrize(("rows", "size"), [(6, 3), (7, 4), (10, 5), (13, 5)])
 def test_the_last_piece_may_overlap_the_one_before(rows: int, size: int) -> None:
     proto, x = model(rows, LIGHT + "y = Relu(s)"), images(rows)
