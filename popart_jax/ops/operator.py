@@ -61,8 +61,6 @@ class Trait(enum.Flag):
     """Exchanges data between replicas."""
     NOT_DIFFERENTIABLE = enum.auto()
     """PopXL refuses to differentiate through it; in sessions it stops the gradient."""
-    EXTREMUM = enum.auto()
-    """Takes maxima or minima, whose gradient goes to the elements that equal them."""
     LOSS = enum.auto()
     """Computes a loss."""
     UPDATES = enum.auto()
@@ -96,7 +94,6 @@ WIDE_RESULT = Trait.WIDE_RESULT
 SCALED_FLOAT8 = Trait.SCALED_FLOAT8
 BETWEEN_REPLICAS = Trait.BETWEEN_REPLICAS
 NOT_DIFFERENTIABLE = Trait.NOT_DIFFERENTIABLE
-EXTREMUM = Trait.EXTREMUM
 LOSS = Trait.LOSS
 UPDATES = Trait.UPDATES
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -13,8 +14,9 @@ from jax import lax
 
 from ..errors import popart_exception
 from .arrays import device_dtype, is_float, listed, wide, wrap_indices
+from .gradients import attains, may_be_computed_again
 from .kernels import Computation
-from .operator import EXTREMUM, PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
+from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import OutputCount, Static, lowers
 from .two_way import two_way
 from .windows import Window, pairs, per_dim, positive, taps, window
@@ -45,7 +47,18 @@ def fold_windows(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any)
 def share_gradient(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
     """Every element's sum of the gradients `g` of those windows whose maximum `y` it equals."""
     found, back = jax.vjp(lambda v: taps(padded(v, win, lowest(v.dtype)), win), x)
-    return back([jnp.where(tap == y, g, 0) for tap in found])[0]
+    first = _first_largest(found) if may_be_computed_again(x) else None
+    hits = (tap == y if first is None else (tap == y) | (first == i) for i, tap in enumerate(found))
+    return back([jnp.where(hit, g, 0) for hit in hits])[0]
+
+
+def _first_largest(found: Sequence[jax.Array]) -> jax.Array:
+    """Which of the arrays holds the largest element, at each place; none of them where all are NaN."""
+    best, at = jnp.full_like(found[0], lowest(found[0].dtype)), jnp.full(found[0].shape, -1, np.int32)
+    for i, tap in enumerate(found):
+        at = jnp.where(tap > best, i, at)
+        best = jnp.maximum(best, tap)
+    return at
 
 
 @partial(two_way, nondiff_argnums=(1,))
@@ -89,7 +102,7 @@ def max_pool_indices(x: jax.Array, y: Any, win: Window, storage_order: int) -> j
 
 operator(
     "MaxPool",
-    PER_SAMPLE | WIDE_RESULT | EXTREMUM,
+    PER_SAMPLE | WIDE_RESULT,
     gradients=[gradient("MaxPoolGrad", "g x0 y0")],
     ranks="X 3+",
     popxl=PopxlClass("MaxPoolOp", version=11, runs=("", 11), base="HasReceptiveFieldOp"),
@@ -196,7 +209,7 @@ def global_average_pool(x, /):
     return x.mean(_spatial(x), keepdims=True)
 
 
-operator("GlobalMaxPool", PER_SAMPLE | EXTREMUM, gradients=[gradient("GlobalMaxPoolGrad", "g x0 y0")], ranks="X 3+")
+operator("GlobalMaxPool", PER_SAMPLE, gradients=[gradient("GlobalMaxPoolGrad", "g x0 y0")], ranks="X 3+")
 
 
 @lowers("GlobalMaxPool", 1, 22)
@@ -215,7 +228,7 @@ def max_all(x: jax.Array) -> jax.Array:
 def _max_all_jvp(primals, tangents):
     (x,), (dx,) = primals, tangents
     y = max_all(x)
-    return y, jnp.where(x == y, dx, 0).sum(_spatial(x), keepdims=True)
+    return y, jnp.where(attains(x, y, _spatial(x), largest=True), dx, 0).sum(_spatial(x), keepdims=True)
 
 
 operator("GlobalLpPool", ranks="X 3+")

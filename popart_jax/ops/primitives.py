@@ -6,8 +6,7 @@ takes 0.02 ms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -56,24 +55,6 @@ def _with_rank(x: Array, rank: int) -> Array:
 add, subtract, multiply = of_two(lax.add, "add"), of_two(lax.sub, "subtract"), of_two(lax.mul, "multiply")
 divide = of_two(lax.div, "divide")
 """Of floats."""
-
-
-def sum_of(products: Sequence[jax.Array]) -> jax.Array:
-    """The sum of float products, with the same bits wherever XLA computes it again.
-
-    XLA repeats cheap operations for each reader, and LLVM joins the sum of two products with one of them, not always
-    with the same. A maximum was then none of the elements it was compared with, and its gradient was lost. The first
-    product is rounded, which leaves one way to join.
-    """
-    return reduce(lax.add, [rounded(products[0]), *products[1:]])
-
-
-def rounded(x: Array) -> Any:
-    """Floats rounded to their own type, before anything else is done with them."""
-    kind = jnp.finfo(x.dtype)
-    return lax.reduce_precision(x, kind.nexp, kind.nmant)
-
-
 sqrt, log, exp, tanh = (
     of_one(lax.sqrt, jnp.sqrt), of_one(lax.log, jnp.log), of_one(lax.exp, jnp.exp), of_one(lax.tanh, jnp.tanh)
 )  # fmt: skip

@@ -15,6 +15,7 @@ from jax import lax
 from ..errors import OpError, popart_exception
 from .arrays import Array, as_index, first_extreme, is_float, normal_axes, normal_axis, wide
 from .elementwise import absolute, in_float
+from .gradients import attains
 from .operator import FOLDS, INDEX_RESULT, ROUNDS, WIDE_RESULT, PopxlClass, Trait, gradient, operator
 from .registry import Static, lowers
 
@@ -53,7 +54,8 @@ def extremum_over(reducer: Callable[[Any, Axes], Any], x: Array, axes: Axes) -> 
 def _extremum_jvp(reducer: Callable[[Any, Axes], Any], axes: Axes, primals: tuple[Any], tangents: tuple[Any]) -> Any:
     (x,), (t,) = primals, tangents
     out = reducer(x, axes)
-    return out, jnp.sum(jnp.where(x == out, t, jnp.zeros_like(t)), axes, keepdims=True)
+    hit = attains(x, out, axes, largest=reducer is _reduce_max)
+    return out, jnp.sum(jnp.where(hit, t, jnp.zeros_like(t)), axes, keepdims=True)
 
 
 def _sum(x: Array, axes: Axes) -> Array:
@@ -111,9 +113,9 @@ _reduction("L1", "g x0")
 _reduction("L2", "g x0 y0")
 _reduction("LogSum", "g y0", kernel=True)
 _reduction("LogSumExp", "g x0 y0", neutral="unlikely")
-_reduction("Max", "g x0 y0", traits=Trait.EXTREMUM, neutral="lowest")
+_reduction("Max", "g x0 y0", traits=Trait.NONE, neutral="lowest")
 _reduction("Mean")
-_reduction("Min", "g x0 y0", traits=Trait.EXTREMUM, neutral="highest")
+_reduction("Min", "g x0 y0", traits=Trait.NONE, neutral="highest")
 _reduction("Prod", "g x0", traits=FOLDS | ROUNDS, neutral="one")
 _reduction("Sum")
 _reduction("SumSquare", "g x0")

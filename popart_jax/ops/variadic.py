@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, reduce
+from operator import and_, ge, le
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 from ..errors import popart_exception
 from .arrays import Array, is_float, namespace, wide
 from .elementwise import check_operands
-from .operator import ELEMENTWISE, EXTREMUM, ROUNDS, PopxlClass, gradient, operator
+from .operator import ELEMENTWISE, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
 
 
@@ -25,9 +26,14 @@ def extremum(pick: Callable[[Any, Any], Any], *xs: Array) -> Array:
 
 @extremum.defjvp
 def _extremum_jvp(pick: Callable[[Any, Any], Any], xs: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+    """An operand is compared with the others, not with the result, which XLA may have computed with other last bits."""
     out = reduce(pick, xs)
-    zero = jnp.zeros_like(out)
-    return out, sum((jnp.where(x == out, t, zero) for x, t in zip(xs, tangents, strict=True)), zero)
+    total = jnp.zeros_like(out)
+    wins = le if pick is jnp.minimum else ge
+    for i, tangent in enumerate(tangents):
+        attains = reduce(and_, (wins(xs[i], x) for j, x in enumerate(xs) if j != i))
+        total += jnp.where(attains, tangent, jnp.zeros_like(out))
+    return out, total
 
 
 def _known_extremum(name: str, *xs: Array) -> Array:
@@ -56,12 +62,12 @@ def _mean(*xs: Array) -> Array:
 
 operator(
     "Max",
-    ELEMENTWISE | EXTREMUM,
+    ELEMENTWISE,
     gradients=[gradient("MaxArgGrad", "g xi y0", of=None, kernel=True)],
     popxl=PopxlClass("MaxOp", version=6, runs=("", 13)),
 )
 operator("Mean", ELEMENTWISE | ROUNDS, gradients=[gradient("MeanArgGrad", "g", of=None)])
-operator("Min", ELEMENTWISE | EXTREMUM, gradients=[gradient("MinArgGrad", "g xi y0", of=None)])
+operator("Min", ELEMENTWISE, gradients=[gradient("MinArgGrad", "g xi y0", of=None)])
 operator(
     "Sum",
     ELEMENTWISE | ROUNDS,

@@ -52,3 +52,21 @@ def test_behind_a_sum_of_products(op):
     of_w, of_v = (g * np.take_along_axis(factor, at, 2) for factor in (X, sign * Q))
     np.testing.assert_allclose(found["w"], of_w.sum((0, 2))[:, None], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found["v"], of_v.sum((0, 2))[:, None], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("op", ["Max", "Min"])
+def test_of_two_operands_that_are_sums_of_products(op):
+    g = RNG.normal(size=(2, 8, 18)).astype(np.float32)
+    body = f"h = Mul(x, w) k = Mul(q, v) s = Add(h, k) t = Mul(x, v) m = {op}(s, t) r = Sigmoid(m)"
+    found = slopes(body, 3, g, w=W[:, :, 0], v=V, q=Q)
+
+    def total(w):
+        m = getattr(np, f"{op.lower()}imum")(X * w + Q * V.astype(np.float64), X * V)
+        return (WINDOWS(1 / (1 + np.exp(-m)), 3, 2).max(-1) * g).sum()
+
+    for c in range(2):
+        step = np.zeros((8, 1))
+        step[c] = 1e-6
+        wide = W[:, :, 0].astype(np.float64)
+        slope = (total(wide + step) - total(wide - step)) / 2e-6
+        np.testing.assert_allclose(found["w"][c, 0], slope, rtol=1e-3, atol=1e-4)

@@ -15,7 +15,6 @@ MODULES = {
     "dequantised": "DequantisedConv DequantisedMatMul",
     "in_pieces": "InPieces",
     "integers": "ConvInteger QLinearConv",
-    "rounded": "Rounded",
     "slices_in_turn": "SliceInTurn",
     "straight_through": "StraightThroughDequantize StraightThroughDynamicQuantize StraightThroughQuantize",
 }

@@ -6,7 +6,7 @@ XLA fuses them; its grouped convolution is scalar code on the CPU (jaxlib 0.10).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from math import prod
 
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 from ...ops.convolution import convolve
-from ...ops.primitives import multiply, sum_of
+from ...ops.primitives import add, multiply
 from ...ops.windows import Pads, Window, taps, window
 
 _MANY_TAPS = 64
@@ -51,4 +51,4 @@ def _depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     padded = jnp.repeat(padded, multiplier, axis=1) if multiplier > 1 else padded
     columns = w.reshape(w.shape[0], -1).T.reshape(-1, w.shape[0], *(1,) * len(win.kernel))
     products = [multiply(tap, lax.slice_in_dim(columns, i, i + 1)) for i, tap in enumerate(taps(padded, win))]
-    return sum_of(products).astype(x.dtype)
+    return reduce(add, products).astype(x.dtype)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ...ops.primitives import multiply, sum_of
+from ...ops.primitives import add, multiply
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
 
@@ -42,7 +42,7 @@ def depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 def _correlated(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     columns = w.reshape(-1, w.shape[-1])
     products = [multiply(tap, lax.slice_in_dim(columns, i, i + 1)) for i, tap in enumerate(_taps(x, win))]
-    return sum_of(products)
+    return reduce(add, products)
 
 
 def _taps(x: jax.Array, win: Window) -> list[jax.Array]:

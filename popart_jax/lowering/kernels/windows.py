@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ...ops.gradients import may_be_computed_again
 from ...ops.kernels import IPU, XLA
 from ...ops.pooling import fold_windows, lowest, padded, share_gradient
 from ...ops.windows import Window, taps
@@ -92,6 +93,8 @@ def share_by_vertex(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> ja
 @share_gradient.form_for(XLA)
 def share_tiles(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
     """Windows that tile the data need no sums."""
+    if may_be_computed_again(x) and prod(win.kernel) <= _MANY_TAPS:
+        return share_gradient.plain(x, y, g, win)
     if not _tiles(win, x.shape[x.ndim - len(win.kernel) :]):
         return _share(x, y, g, win)
     y, g = (v.reshape(_tiled(v.shape, win, False)) for v in (y, g))

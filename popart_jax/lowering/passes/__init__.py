@@ -12,13 +12,11 @@ from .counted_masks import size_masks as size_masks
 from .dense import untranspose_weights as untranspose_weights
 from .in_pieces import in_pieces as in_pieces
 from .quantised import multiply_bytes as multiply_bytes
-from .rounded_products import round_products as round_products
 from .shared_relu import share_relus as share_relus
 from .slices_in_turn import slices_in_turn as slices_in_turn
 
 PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
     "slices in turn": lambda graph, _: slices_in_turn(graph),
-    "rounded products": lambda graph, _: round_products(graph),
     "shared relu": lambda graph, _: share_relus(graph),
     "channels last": channels_last,
     "quantised": multiply_bytes,
