@@ -22,8 +22,6 @@ from .channels_last import rank
 
 _BY_IMAGE = frozenset(MODULES["channels_last"].split())
 """Operators that compute each image by itself, but for statistics of a batch."""
-_WINDOWS = frozenset({"AveragePool", "Conv", "ConvTranspose", "MaxPool"})
-"""Of these, those that XLA can't write over what they read."""
 _KEPT = 32 << 20
 """Bytes at one time from which glibc gives memory back to the system; its largest threshold, reached by itself."""
 _CACHED = 10 << 20
@@ -131,11 +129,16 @@ def _products(node: ir.Node) -> int:
     return math.prod(result.numpy()) * math.prod(weights.shape.numpy()[:-1])
 
 
+def _has_windows(node: ir.Node) -> bool:
+    """Whether it reads neighbours too, so that XLA can't write its result over its data."""
+    return "kernel_shape" in node.attributes or facts(node.op_type).has(Trait.PRODUCT)
+
+
 def _light(start: ir.Value, nodes: Sequence[ir.Node]) -> Part | None:
     results = [_bytes(node.outputs[0]) for node in nodes]
     assert start.shape is not None
     rows = start.shape.numpy()[0]
-    read = [node.inputs[0] if node.op_type in _WINDOWS else None for node in nodes]
+    read = [node.inputs[0] if _has_windows(node) else None for node in nodes]
     at_once = (_bytes(value) + size for value, size in zip(read, results, strict=True) if value is not None)
     if rows < 2 or max(at_once, default=0) <= _KEPT or sum(map(_products, nodes)) > _LIGHT * sum(results):
         return None
