@@ -58,16 +58,16 @@ def _deciding_values(graph: ir.Graph, n_carried: int) -> list[int] | None:
     if len(graph.inputs) != n_carried + 2:
         return None
     found: list[int] = []
-    reached = _ancestors({graph.outputs[0]})
+    reached = ancestors({graph.outputs[0]})
     while True:
         fresh = [j for j in range(n_carried) if j not in found and graph.inputs[2 + j] in reached]
         if not fresh:
             return sorted(found)
         found += fresh
-        reached = _ancestors({graph.outputs[0], *(graph.outputs[1 + j] for j in found)})
+        reached = ancestors({graph.outputs[0], *(graph.outputs[1 + j] for j in found)})
 
 
-def _ancestors(values: set[ir.Value]) -> set[ir.Value]:
+def ancestors(values: set[ir.Value]) -> set[ir.Value]:
     """The values and everything that they are computed from; values of enclosing graphs are included, not followed."""
     graphs = {v.graph for v in values if v.graph is not None}
     seen, pending = set(values), list(values)
@@ -84,7 +84,7 @@ def _ancestors(values: set[ir.Value]) -> set[ir.Value]:
 def _captured(graph: ir.Graph, carried: Sequence[int]) -> list[ir.Value]:
     """Values of enclosing graphs that the condition reads."""
     own = {*graph.inputs, *graph.initializers.values(), *(v for node in graph for v in node.outputs)}
-    reached = _ancestors({graph.outputs[0], *(graph.outputs[1 + j] for j in carried)})
+    reached = ancestors({graph.outputs[0], *(graph.outputs[1 + j] for j in carried)})
     return [v for v in reached if v not in own]
 
 

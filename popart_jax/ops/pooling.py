@@ -14,9 +14,10 @@ from jax import lax
 
 from ..errors import popart_exception
 from .arrays import device_dtype, is_float, listed, wide, wrap_indices
-from .gradients import attains, may_be_computed_again
+from .gradients import may_be_computed_again
 from .kernels import Computation
 from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
+from .reduce import extremum_over
 from .registry import OutputCount, Static, lowers
 from .two_way import two_way
 from .windows import Window, pairs, per_dim, positive, taps, window
@@ -215,20 +216,11 @@ operator("GlobalMaxPool", PER_SAMPLE, gradients=[gradient("GlobalMaxPoolGrad", "
 @lowers("GlobalMaxPool", 1, 22)
 def global_max_pool(x, /):
     whole = window(x.shape[2:], x.shape[2:], (), (), ())
-    return max_all(x) if prod(x.shape[2:]) > 64 else max_pool_values(x, whole)
+    return extremum_over(_max, x, _spatial(x)) if prod(x.shape[2:]) > 64 else max_pool_values(x, whole)
 
 
-@jax.custom_jvp
-def max_all(x: jax.Array) -> jax.Array:
-    """Maximum over the spatial dimensions; ties get the full gradient each."""
-    return x.max(_spatial(x), keepdims=True)
-
-
-@max_all.defjvp
-def _max_all_jvp(primals, tangents):
-    (x,), (dx,) = primals, tangents
-    y = max_all(x)
-    return y, jnp.where(attains(x, y, _spatial(x), largest=True), dx, 0).sum(_spatial(x), keepdims=True)
+def _max(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    return x.max(axes, keepdims=True)
 
 
 operator("GlobalLpPool", ranks="X 3+")

@@ -54,7 +54,7 @@ def extremum_over(reducer: Callable[[Any, Axes], Any], x: Array, axes: Axes) -> 
 def _extremum_jvp(reducer: Callable[[Any, Axes], Any], axes: Axes, primals: tuple[Any], tangents: tuple[Any]) -> Any:
     (x,), (t,) = primals, tangents
     out = reducer(x, axes)
-    hit = attains(x, out, axes, largest=reducer is _reduce_max)
+    hit = attains(x, out, axes, largest=reducer is not _reduce_min)
     return out, jnp.sum(jnp.where(hit, t, jnp.zeros_like(t)), axes, keepdims=True)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from ..errors import popart_exception
 from ..limits import limits
 from .arrays import Array, device_dtype, normal_axis, one_element, onnx_dtype
-from .gradients import gradient_of
 from .operator import operator
 from .registry import Static, lowers
 
@@ -33,11 +33,21 @@ def transform(x: Array, length: int | None, axis: int, inverse: bool, onesided: 
     Real numbers are transformed in the widest type that JAX has now. Derivatives are not: a backward pass may run
     where JAX has no 64 bits any more.
     """
-    widest = device_dtype(np.float64)
-    if x.shape[-1] > 1 or x.dtype.itemsize >= widest.itemsize:
-        return _transform(x, length, axis, inverse, onesided)
-    exact = _transform(lax.stop_gradient(x).astype(widest), length, axis, inverse, onesided)
-    return gradient_of(exact.astype(x.dtype), _transform(x, length, axis, inverse, onesided))
+    return (_transform if x.shape[-1] > 1 else _exactly)(x, length, axis, inverse, onesided)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3, 4))
+def _exactly(x: Array, length: int | None, axis: int, inverse: bool, onesided: bool) -> Array:
+    return _transform(x.astype(device_dtype(np.float64)), length, axis, inverse, onesided).astype(x.dtype)
+
+
+@_exactly.defjvp
+def _exactly_jvp(
+    length: int | None, axis: int, inverse: bool, onesided: bool, primals: tuple[Array], tangents: tuple[Array]
+) -> tuple[Array, Array]:
+    (x,), (to_x,) = primals, tangents
+    moved = _transform(to_x, length, axis, inverse, onesided)  # the transform is linear
+    return _exactly(x, length, axis, inverse, onesided), moved
 
 
 def _transform(x: Array, length: int | None, axis: int, inverse: bool, onesided: bool) -> Array:

@@ -17,6 +17,7 @@ from ...errors import noted, popart_exception
 from ...execution import Program, Type
 from ...logs import module_logger
 from ...lowering.interpreter import names
+from ...lowering.loop_count import ancestors
 from ...lowering.resolve import captures, find, label
 from ...model.checks.structure import every_node
 from ...model.op_names import op_names
@@ -68,7 +69,8 @@ def warn_of_untrained(
         ends = facts(node.op_type).gradients == () and node.op_type != "Detach"
         if not ends or not any(v.name in differentiated for v in node.outputs):
             continue
-        read = {v.name or "" for v in _sources(node) if v.name in variables and _is_float(v, types)}
+        behind = ancestors({v for v in (*node.inputs, *captures(node)) if v is not None})
+        read = {v.name or "" for v in behind if v.name in variables and _is_float(v, types)}
         lost = sorted(read.difference(differentiated))
         if lost:
             more = f" and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
@@ -76,21 +78,6 @@ def warn_of_untrained(
                 "%s has no gradient in PopART: weights behind node '%s' are not trained: %s%s. to_jax trains them.",
                 node.op_type, label(node), ", ".join(f"'{n}'" for n in lost[:_LISTED]), more,
             )  # fmt: skip
-
-
-def _sources(node: ir.Node) -> Iterable[ir.Value]:
-    """The tensors without producer from which a node's inputs follow."""
-    seen, pending = set[ir.Value](), [v for v in (*node.inputs, *captures(node)) if v is not None]
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        maker = value.producer()
-        if maker is None:
-            yield value
-        else:
-            pending += [v for v in (*maker.inputs, *captures(maker)) if v is not None]
 
 
 def gradient_types(graph: ir.Graph, tensors: Iterable[str], types: Mapping[str, Type]) -> dict[str, Type]:
