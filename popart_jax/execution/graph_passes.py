@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -47,11 +47,23 @@ def lay_out(program: Program, platform: str, training: Training | None, *, singl
 
 def _enter_shapes(graph: ir.Graph, types: Mapping[str, Type]) -> None:
     """Write the traced types on values whose shape the file leaves open, as exporters do for inner tensors."""
-    for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
-        found = types.get(value.name or "")
-        if found is not None and (value.shape is None or not value.shape.is_static()):
+    for value, found in _traced(graph, types):
+        if value.shape is None or not value.shape.is_static():
             value.shape = ir.Shape(found.shape)
             value.type = value.type or ir.TensorType(ir.DataType.from_numpy(found.dtype))
+
+
+def correct_shapes(graph: ir.Graph, types: Mapping[str, Type]) -> None:
+    """Put the traced shape where ONNX's inference states another one: PopART's rules differ from it in places."""
+    for value, found in _traced(graph, types):
+        if value.shape is not None and value.shape.is_static():
+            value.shape = ir.Shape(found.shape)
+
+
+def _traced(graph: ir.Graph, types: Mapping[str, Type]) -> Iterator[tuple[ir.Value, Type]]:
+    for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
+        if (found := types.get(value.name or "")) is not None:
+            yield value, found
 
 
 def _orders(graph: ir.Graph, program: Program, training: Training | None) -> dict[str, tuple[int, ...]]:

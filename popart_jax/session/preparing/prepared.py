@@ -19,6 +19,7 @@ from ...enums import RecomputationType
 from ...errors import noted, popart_exception
 from ...execution import Program, Structure, Type, Variable
 from ...execution.describe import graph_types
+from ...execution.graph_passes import correct_shapes
 from ...lowering import op_trace
 from ...lowering.interpreter import names
 from ...lowering.passes import size_masks
@@ -296,6 +297,7 @@ def _rewritten(model: ir.Model, request: Request, program: Program) -> ir.Graph:
     if program.training is not None and program.training.scaling is not None:
         keep |= {n for t in program.training.scaling.tracked for n in (t, GRADIENT + t)}
     protected = frozenset(n for n in keep if n)
+    correct_shapes(model.graph, program.types)
     guarded(
         rewrites.apply,
         model,

@@ -100,6 +100,15 @@ def test_an_empty_list_of_axes_reduces_nothing(name):
     np.testing.assert_allclose(out, REDUCTIONS[name](x), rtol=1e-5)
 
 
+def test_patterns_see_the_shapes_of_popart_where_onnx_infers_others():
+    """ONNX takes an empty list for all axes, so the second reduction would look like one of a scalar."""
+
+    def program(b):
+        return b.aiOnnx.reducesum([b.aiOnnx.reducel1([b.feed(np.ones((2, 3), np.float32))], axes=[], keepdims=0)])
+
+    np.testing.assert_array_equal(run(program), [[[6]]])
+
+
 @pytest.mark.parametrize("name", ["reducel1", "l1loss"])
 def test_the_absolute_value_has_no_slope_at_zero(name):
     x = np.array([-2, 0, 3], np.float32)
