@@ -97,6 +97,32 @@ def test_doubles_are_refused_when_the_device_is_prepared():
     assert caught.value.args[0] == "The data type DOUBLE is not supported in Poplar"
 
 
+@pytest.mark.parametrize("name", ["DOUBLE", "BFLOAT16", "COMPLEX64"])
+@pytest.mark.parametrize("cast", [False, True])
+def test_sessions_of_popart_refuse_what_an_ipu_lacks_also_between_casts(name, cast):
+    b = popart.Builder()
+    given = b.addInputTensor("FLOAT" if cast else name, [2])
+    out = b.aiOnnx.relu([b.aiOnnx.cast([given], name) if cast else given])
+    options = popart.SessionOptions()
+    options.engineOptions = {"popart_jax.strict": "true"}
+    session = popart.InferenceSession(b.getModelProto(), popart.DataFlow(1, {out: All}), CPU(), userOptions=options)
+    with pytest.raises(popart.popart_exception) as caught:
+        session.prepareDevice()
+    assert caught.value.args[0] == f"The data type {name} is not supported in Poplar"
+
+
+def test_sizes_may_be_doubles_on_the_host():
+    b = popart.Builder()
+    given = b.addInputTensor("FLOAT", [2, 3])
+    size = b.aiOnnx.cast([b.aiOnnx.cast([b.aiOnnx.shape([given])], "DOUBLE")], "INT64")
+    out = b.aiOnnx.reshape([given, size])
+    options = popart.SessionOptions()
+    options.engineOptions = {"popart_jax.strict": "true"}
+    session = popart.InferenceSession(b.getModelProto(), popart.DataFlow(1, {out: All}), CPU(), userOptions=options)
+    session.prepareDevice()
+    assert session.getInfo(out).shape() == [2, 3]
+
+
 def test_an_operator_that_checks_its_own_type_comes_first():
     b = popart.Builder()
     out = b.aiOnnx.randomuniformlike([b.addInputTensor("DOUBLE", [2])])

@@ -86,7 +86,9 @@ class Prepared(Described):
     def require_device_types(self) -> None:
         """Refuse tensors that no device can hold."""
         host = {n: t.dtype for n, t in self.streams.items()} | {n: v.host_dtype for n, v in self.variables.items()}
-        source.require_device_types(host)
+        if self.request.strict:
+            host |= source.cast_types(self.program.graph, host)
+        source.require_device_types(host, popart=self.request.strict)
 
     @cached_property
     def op_list_facts(self) -> ir_view.IrFacts:

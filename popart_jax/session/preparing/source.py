@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from ...model.variable_settings import CommGroup, VariableSettings
 
 _DRAW_LIKE = frozenset({"RandomNormalLike", "RandomUniformLike"})
 _DRAWN = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16})
+_BFLOAT16 = ir.DataType.BFLOAT16.numpy()
 NARROW = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32)}
 
 
@@ -61,16 +62,28 @@ def _is_foreign(dtype: np.dtype) -> bool:
     return dtype in (np.float64, np.complex64, np.complex128) or dtype.kind == "O"
 
 
-def require_device_types(tensors: Mapping[str, np.dtype]) -> None:
+def cast_types(graph: ir.Graph, given: Collection[str]) -> dict[str, np.dtype]:
+    """Types of the casts that depend on the `given` tensors; constants and shapes are folded before."""
+    depends, found = set(given), {}
+    for node in graph:
+        if node.op_type in ("Shape", "Size") or not any(v is not None and v.name in depends for v in node.inputs):
+            continue
+        depends |= {v.name for v in node.outputs if v.name}
+        if node.op_type == "Cast":
+            found[node.outputs[0].name or ""] = ir.DataType(node.attributes.get_int("to", 0)).numpy()
+    return found
+
+
+def require_device_types(tensors: Mapping[str, np.dtype], *, popart: bool) -> None:
     """Refuse a session of tensors that no device can hold; called when it is compiled.
 
     Raises
     ------
     popart_exception
-        The first DOUBLE or complex tensor.
+        The first DOUBLE or complex tensor; in sessions of PopART's programs BFLOAT16 too, which an IPU lacks.
     """
     for name, dtype in tensors.items():
-        if _is_foreign(dtype):
+        if _is_foreign(dtype) or (popart and dtype == _BFLOAT16):
             known = BY_NUMPY.get(dtype)
             refused = popart_exception(f"The data type {known.name if known else dtype} is not supported in Poplar")
             raise noted(
