@@ -11,7 +11,7 @@ from .settings import Settings
 
 
 class ReplicaGrouping:
-    """`numReplicas` replicas in groups of `groupSize` whose members are `stride` apart.
+    """`num_replicas` replicas in groups of `group_size` whose members are `stride` apart; groups of one have stride 1.
 
     Raises
     ------
@@ -20,14 +20,15 @@ class ReplicaGrouping:
     """
 
     @logs_errors
-    def __init__(self, numReplicas: int, stride: int = 1, groupSize: int | None = None) -> None:
-        size = numReplicas if groupSize is None else groupSize
-        if min(numReplicas, stride, size) < 1 or numReplicas % (stride * size):
+    def __init__(self, num_replicas: int, stride: int = 1, group_size: int | None = None) -> None:
+        size = num_replicas if group_size is None else group_size
+        apart = 1 if size == 1 else stride
+        if min(num_replicas, stride, size) < 1 or num_replicas % (apart * size):
             raise popart_exception(
-                f"Invalid replica grouping: {numReplicas} replicas, stride {stride}, group size {size}; "
+                f"Invalid replica grouping: {num_replicas} replicas, stride {stride}, group size {size}; "
                 "stride times group size must divide the number of replicas."
             )
-        self._replicas, self._stride, self._size = numReplicas, 1 if size == 1 else stride, size
+        self._replicas, self._stride, self._size = num_replicas, apart, size
 
     def getNumReplicas(self) -> int:
         """Number of replicas."""

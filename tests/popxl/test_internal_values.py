@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import ml_dtypes
@@ -154,6 +155,49 @@ def test_groups_of_replicas(stride, size, turned):
     else:
         with pytest.raises(popart.popart_exception, match="has no constant stride"):
             groups.getTranspose()
+
+
+def test_groups_of_one_have_stride_one():
+    assert _ir.ReplicaGrouping(num_replicas=8, stride=3, group_size=1) == _ir.ReplicaGrouping(8, 1, 1)
+
+
+def test_isolated_tensors_may_be_kept_by_kind():
+    graph = _ir.Ir().createGraph(_ir.GraphId("g"))
+    tensors = _ir.Tensors(graph)
+    info, one = _ir.TensorInfo(_ir.DataType.FLOAT, [2]), np.ones(2, np.float32)
+    tensors.addVarInit("v", info, one)
+    tensors.addConstInit("c", info, one)
+    tensors.addActGrad("a")
+    tensors.removeIsolated(retainVarTensors=True, retainConstTensors=True)
+    ids = io.StringIO()
+    tensors.append(ids)
+    assert ids.getvalue() == "[v c]"
+    graph.removeIsolatedTensors(retainVarTensors=True)
+    assert tensors.getAllTensorIds() == ["v"]
+    graph.getIr().removeIsolatedTensors()
+    assert tensors.n() == 0
+
+
+def test_variables_made_by_hand_say_how_they_are_updated():
+    graph = _ir.Ir().createGraph(_ir.GraphId("g"))
+    settings = popart.VariableSettings()
+    gradient = _ir.Tensor("a", _ir.VariableUpdateType.Gradient, settings, graph)
+    copied = _ir.Tensor("b", "a", settings, graph, "where from")
+    assert [t.tensorType() for t in (gradient, copied)] == [_ir.TensorType.Variable] * 2
+    assert (copied.getVariableUpdateType(), copied.getCopyFromTensor()) == (_ir.VariableUpdateType.Copy, "a")
+    assert gradient.getVariableUpdateType() == _ir.VariableUpdateType.Gradient
+
+
+def test_operators_say_where_they_write():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(np.ones((2, 3), np.float32))
+        popxl.ops.relu(x)
+        popxl.ops.add_(x, x)
+    read, written = ir.main_graph._pb_graph.getOps()
+    tensor = x._pb_tensor
+    assert tensor.modifiedRegionsByOps([read]) == []
+    assert [str(r) for r in tensor.modifiedRegionsByOps([read, written.id])] == ["L:[0, 0] U:[2, 3]"]
 
 
 def test_inputs_and_outputs_have_places():

@@ -7,14 +7,15 @@ from ..ir import Ir
 from .enums import TensorType
 
 
-def remove_isolated_tensors(graph: Graph) -> None:
+def remove_isolated_tensors(graph: Graph, *, variables: bool = False, constants: bool = False) -> None:
     """Remove tensors without producer and consumer that are neither inputs nor outputs.
 
-    Streams and variables stay reachable through their own objects.
+    Streams stay, and, if told so, variables and constants; all of them stay reachable through their own objects.
     """
+    kept = {TensorType.Stream, *([TensorType.Variable] * variables), *([TensorType.Const] * constants)}
     bound = {t.id for t in (*graph.inputs, *graph.outputs)}
     for t in list(graph._tensors.values()):
-        if t._kind is TensorType.Stream or t.id in bound:
+        if t._kind in kept or t.id in bound:
             continue
         if t._value.producer() is None and not t._value.uses():
             graph._remove_tensor(t)

@@ -181,8 +181,14 @@ class Graph(AddsTensors):
     def setCanBeRecursivelyAutodiffed(self, value: bool) -> None:
         self._graph._can_autodiff = value
 
-    def removeIsolatedTensors(self, retain_used_io: bool = False, retain_all_io: bool = False, *args: Any) -> None:
-        remove_isolated_tensors(self._graph)
+    def removeIsolatedTensors(
+        self,
+        retainUsedIOTensors: bool = False,
+        retainAllIOTensors: bool = False,
+        retainVarTensors: bool = False,
+        retainConstTensors: bool = False,
+    ) -> None:
+        remove_isolated_tensors(self._graph, variables=retainVarTensors, constants=retainConstTensors)
 
 
 def _place(values: Any, index: int, value: Any, overwrite: bool) -> None:

@@ -81,9 +81,15 @@ class Ir:
     def removeIsolatedGraphs(self) -> None:
         remove_unreachable_graphs(self._ir)
 
-    def removeIsolatedTensors(self, *args: Any) -> None:
+    def removeIsolatedTensors(
+        self,
+        retainUsedIOTensors: bool = False,
+        retainAllIOTensors: bool = False,
+        retainVarTensors: bool = False,
+        retainConstTensors: bool = False,
+    ) -> None:
         for graph in self._ir._graphs.values():
-            remove_isolated_tensors(graph)
+            remove_isolated_tensors(graph, variables=retainVarTensors, constants=retainConstTensors)
 
     # --- tensors --------------------------------------------------------------------------------------------------
 

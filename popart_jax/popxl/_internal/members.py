@@ -113,7 +113,7 @@ def _loop_drop_out(self: Any, index: int) -> None:
 
 def _written(self: Any, t: Any = None) -> Any:
     """The written region of an update's input, the whole tensor; serves all getters of the internal IR for it."""
-    from .ir.view import Region
+    from .region import Region
 
     return [Region.getFull(list(self._in(0).shape))]
 

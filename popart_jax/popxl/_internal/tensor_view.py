@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +17,9 @@ from ..dtypes import dtype as Dtype
 from ..dtypes import float32
 from ..tensor import Tensor as PopxlTensor
 from .alias import aliases
-from .enums import TensorType, TileSet
+from .enums import TensorType, TileSet, VariableUpdateType
 from .placement import placement
+from .region import Region
 from .remote_place import RemotePlace
 from .roles import TensorRoles
 from .values import RemoteBufferInfo
@@ -69,19 +71,26 @@ class Tensor(TensorRoles):
 
     _tensor: PopxlTensor
 
-    def __init__(
-        self, tensor_id: str, kind: TensorType | VariableSettings, graph: Any, debug_context: Any = None
-    ) -> None:
-        """A tensor of a type; settings of a variable stand for the type Variable."""
+    def __init__(self, tensor_id: str, *given: Any, debug_context: Any = None) -> None:
+        """A tensor of a type, of a graph.
+
+        In place of the type settings make it a variable; before them may stand how it is updated, or the id of the
+        tensor that it is copied from.
+        """
+        *how, what, graph = given[: 1 + next((i for i, x in enumerate(given) if hasattr(x, "_graph")), 0)]
         owner = graph._graph
         tensor = object.__new__(PopxlTensor)
         tensor._value, tensor._graph = owner._new_value(tensor_id, (), float32), owner
-        tensor._meta_shape, tensor._kind = (), TensorType.Variable if isinstance(kind, VariableSettings) else kind
-        if isinstance(kind, VariableSettings):
-            tensor.__dict__["_settings"] = kind
+        tensor._meta_shape, tensor._kind = (), TensorType.Variable if isinstance(what, VariableSettings) else what
+        if isinstance(what, VariableSettings):
+            tensor.__dict__["_settings"] = what
         tensor._value.meta["tensor"] = tensor
         tensor.__dict__["_view"] = self
         self._tensor = tensor
+        for update in how:
+            self.setVariableUpdateType(VariableUpdateType.Copy if isinstance(update, str) else update)
+            if isinstance(update, str):
+                self.setCopyFromTensor(update)
 
     def clone(self, graph: Any) -> Tensor:
         """A tensor of the same type and info, of another graph, named ``clone_<id>``."""
@@ -197,6 +206,21 @@ class Tensor(TensorRoles):
         return any(
             op.modifiesIndex(i) for op in self.consumers.getOps() for i, t in op._inputs().items() if t == self._tensor
         )
+
+    def modifiedRegionsByOps(self, ops: Sequence[Any], aliasModel: Any = None) -> list[Region]:
+        """Where these operators, or those of these ids, write into the tensor or into what shares its storage.
+
+        The whole tensor, also where only the part that a view shows is written: that bound needs no model of aliases.
+        """
+        wanted = {getattr(op, "id", op) for op in ops}
+        written = any(
+            op.id in wanted and op.modifiesIndex(i)
+            for alias in aliases(self._tensor)
+            for op in view(alias).consumers.getOps()
+            for i, t in op._inputs().items()
+            if t == alias
+        )
+        return [Region.getFull(self.info.shape())] if written else []
 
     def isAliased(self) -> bool:
         return self.anyAlias(lambda t: t.id != self.id)

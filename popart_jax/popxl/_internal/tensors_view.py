@@ -95,8 +95,19 @@ class Tensors(AddsTensors):
     def remove(self, tensor_id: str) -> None:
         self._graph._remove_tensor(self._graph.get_tensor(tensor_id))
 
-    def removeIsolated(self, *_: bool) -> None:
-        remove_isolated_tensors(self._graph)
+    def removeIsolated(
+        self,
+        retainUsedIOTensors: bool = False,
+        retainAllIOTensors: bool = False,
+        retainVarTensors: bool = False,
+        retainConstTensors: bool = False,
+    ) -> None:
+        """Remove tensors that nothing makes or reads; streams stay in any case, since their objects hold them."""
+        remove_isolated_tensors(self._graph, variables=retainVarTensors, constants=retainConstTensors)
+
+    def append(self, stream: Any) -> None:
+        """Write the ids into a text stream."""
+        stream.write("[" + " ".join(self._graph._tensors) + "]")
 
     def find(self, name: str, scope: Scope) -> str:
         """The id that a name has in a scope or in the nearest scope around it."""
