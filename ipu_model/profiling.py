@@ -13,6 +13,7 @@ from ipu_model import target as targets
 from ipu_model.costs import Context, rules
 from ipu_model.memory import sweep
 from ipu_model.memory.code import code_by_tile
+from ipu_model.memory.levers import Again
 from ipu_model.memory.overflow import explain
 from ipu_model.options import ModelOptions
 from ipu_model.placement import EVERYTHING_HERE, Argument, Placement
@@ -134,20 +135,14 @@ def profile_jaxpr(
     whole_model = getattr(chosen, "profile_jaxpr", None)
     if whole_model is not None:
         return whole_model(jaxpr, placement=placement, options=options, inputs=inputs, outputs=outputs)
-    program = trace(jaxpr, placement=placement, options=options, inputs=inputs, outputs=outputs)
-    priced = price(program, Context(chosen, options), placement)
 
-    def again(**changes: Any) -> Report:
-        how: dict[str, Any] = {
-            "placement": placement,
-            "options": options,
-            "inputs": inputs,
-            "outputs": outputs,
-            **changes,
-        }
-        return profile_jaxpr(jaxpr, target=chosen, levers=False, **how)
+    def priced_with(**changes: Any) -> Priced:
+        how: dict[str, Any] = {"placement": placement, "options": options, "inputs": inputs, **changes}
+        program = trace(jaxpr, outputs=outputs, **how)
+        return price(program, Context(chosen, how["options"]), how["placement"])
 
-    return why_too_large(report_of(priced), priced, inputs, again if levers else None)
+    priced = priced_with()
+    return why_too_large(report_of(priced), priced, inputs, priced_with if levers else None)
 
 
 def trace(
@@ -171,9 +166,7 @@ def report_of(priced: Priced) -> Report:
     return build(priced, timing(priced), sweep(priced, tiles), code, types)
 
 
-def why_too_large(
-    report: Report, priced: Priced, inputs: Sequence[Argument], again: Callable[..., Report] | None = None
-) -> Report:
+def why_too_large(report: Report, priced: Priced, inputs: Sequence[Argument], again: Again | None = None) -> Report:
     """The report; if the program does not fit, with the reason, and with levers if it can be priced `again`."""
     if report.memory.max_tile <= report.memory.bytes_per_tile:
         return report

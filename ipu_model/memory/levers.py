@@ -15,7 +15,7 @@ from ipu_model.pricing import Priced
 from ipu_model.report.model import Document, Lever
 from ipu_model.walk.program import PRODUCTS, Op, Tensor, tensor
 
-Again = Callable[..., Document]
+Again = Callable[..., Priced]
 RECOMPUTED_GROUPS = 3
 MOST_IPUS = 16
 
@@ -25,7 +25,7 @@ def levers(report: Document, priced: Priced, inputs: Sequence[Argument], again: 
     fullest, before = Fullest(priced), report.memory.max_tile
     found = list(_swept_levers(report, priced, fullest))
     found += (
-        (change, again(**how).memory.max_tile)
+        (change, Fullest(again(**how))())
         for change, how in _repriced_levers(priced, with_roles(priced.program, inputs))
     )
     found += _more_ipus(report, priced, again)
@@ -147,7 +147,7 @@ def _more_ipus(report: Document, priced: Priced, again: Again) -> Iterator[tuple
         wider = _spread_over(priced, ipus)
         if wider is None:
             return
-        after = again(placement=wider).memory.max_tile
+        after = Fullest(again(placement=wider))()
         yield f"{ipus} IPUs instead of {now}", after
         if after <= report.memory.bytes_per_tile or after >= best:
             return

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ipu_model.partition import Spread
 from ipu_model.pricing import Priced
 
 MAX_CLASSES = 96
+BLOCK = 1024  # steps in a table
 
 
 @dataclass
@@ -37,7 +38,7 @@ class Liveness:
     peak_step: int
     peak_ipu: int
     peak_tile: int
-    pieces: list[Storage]
+    pieces: Sequence[Storage]
     spreads: list[Spread]
     widths: list[float]
     interleaved: np.ndarray
@@ -71,10 +72,17 @@ def spread_of(priced: Priced, value: int, made: dict[int, Spread]) -> tuple[Spre
     return made.get(value) or priced.context.spread(v.tensor), width
 
 
-def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE) -> Liveness:
-    """Sweep over the steps: add the pieces of memory whose life begins there, remove those whose life ends."""
+def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE, pieces: Sequence[Storage] | None = None) -> Liveness:
+    """Sweep over the steps: add the pieces of memory whose life begins there, remove those whose life ends.
+
+    Parameters
+    ----------
+    pieces : sequence of Storage, optional
+        Those of the program where they are known already; a change that recomputes has others.
+    """
     made = _output_mappings(priced, change)
-    pieces = storages(priced, change.recompute | priced.recomputed)
+    if pieces is None or change.recompute:
+        pieces = storages(priced, change.recompute | priced.recomputed)
     both = [spread_of(priced, p.value, made) for p in pieces]
     spreads, widths = [s for s, _ in both], [w for _, w in both]
     if change.scale is not None:
@@ -82,20 +90,13 @@ def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE) -> Liveness:
     needs = _needs(priced, change)
     ends = [n for used in (*spreads, *needs) for n in (used.first, used.end) if n]
     edges = _classes(ends, tiles)
-    counts = np.diff(np.concatenate([[0], edges]))
-    levels = _Levels(
-        np.zeros((max(1, priced.placement.ipus), len(edges))), edges, counts, needs,
-        [frozenset(s.outputs) for s in priced.program.steps],
-    )  # fmt: skip
-    for piece, spread, width in zip(pieces, spreads, widths, strict=True):
-        where = levels.classes(spread.first, spread.end)
-        levels.add(piece, where, _level(spread, width, counts[where]))
-    peak, interleaved, steps, worst = levels.run(priced.ipus)
+    levels = _Levels(max(1, priced.placement.ipus), edges)
+    peak, interleaved, steps, worst = levels.run(priced, pieces, spreads, widths, needs)
     always = levels.always
     peak_step = int(worst.argmax()) if len(worst) else 0
     ipu = int((always + peak).max(axis=1).argmax())
     tile = int(edges[int((always + peak)[ipu].argmax())]) - 1
-    expand = [np.repeat(x, counts, axis=1) for x in (always, peak, interleaved)]
+    expand = [np.repeat(x, levels.counts, axis=1) for x in (always, peak, interleaved)]
     return Liveness(expand[0], expand[1], steps, worst, peak_step, ipu, tile, pieces, spreads, widths, expand[2])
 
 
@@ -127,67 +128,99 @@ def _needs(priced: Priced, change: Change) -> list[Need]:
     return [need_of(priced, at, other(at)) for at in range(len(priced.program.steps))]
 
 
-Entry = tuple[int, slice, np.ndarray]  # IPU, classes of tiles in use, bytes on each
-
-
-@dataclass
 class _Levels:
-    """Bytes on each class of tiles, [ipu, class], and the pieces of memory that begin and end with each step."""
+    """Bytes on each class of tiles while each step runs.
 
-    always: np.ndarray
-    edges: np.ndarray
-    counts: np.ndarray
-    needs: list[Need]
-    made: list[frozenset[int]]
-    begin: dict[int, list[Entry]] = field(default_factory=dict)
-    results: dict[int, list[Entry]] = field(default_factory=dict)
-    end: dict[int, list[Entry]] = field(default_factory=dict)
+    What begins and ends is entered in tables [step, IPU, class] as the differences to the class before, which are
+    then summed up over classes and steps: a block of steps at a time, so that tables of long programs stay small.
+    """
 
-    def classes(self, first: int, end: int) -> slice:
-        """The classes that cover tiles `first` to `end` (exclusive)."""
-        upto = int(np.searchsorted(self.edges, min(max(1, end), self.edges[-1]))) + 1
-        begin = int(np.searchsorted(self.edges, first, side="right")) if first else 0
-        return slice(min(begin, upto - 1), upto)
+    def __init__(self, ipus: int, edges: np.ndarray) -> None:
+        self.edges = edges
+        self.bounds = np.concatenate([[0], edges])  # tiles before each class, and all of them
+        self.counts = np.diff(self.bounds)
+        self.always = np.zeros((ipus, len(edges)))
 
-    def add(self, piece: Storage, where: slice, level: np.ndarray) -> None:
-        """Enter a piece of memory."""
-        if piece.always:
-            self.always[piece.ipu, where] += level
-            return
-        result = piece.first < len(self.made) and piece.value in self.made[piece.first]
-        entry = (piece.ipu, where, level)
-        (self.results if result else self.begin).setdefault(piece.first, []).append(entry)
-        self.end.setdefault(piece.last, []).append(entry)
+    def classes(self, first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The classes (first, end) that cover tiles `first` to `end` (exclusive)."""
+        upto = np.searchsorted(self.edges, np.clip(end, 1, self.edges[-1])) + 1
+        begin = np.where(first > 0, np.searchsorted(self.edges, first, side="right"), 0)
+        return np.minimum(begin, upto - 1), upto
 
-    def run(self, ipus: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def entered(self, spreads: Sequence[Spread], widths: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+        """Of each piece the places in a row of a table, and what is entered there."""
+        rows = np.array([(s.first, s.end, s.most, s.size) for s in spreads], float).reshape(-1, 4)
+        low, high = self.classes(rows[:, 0], rows[:, 1])
+        fullest, total = rows[:, 2] * np.asarray(widths), rows[:, 3] * np.asarray(widths)
+        used = self.bounds[high] - self.bounds[low]
+        # the first class holds the fullest tiles, the others the mean of what is left
+        others = np.maximum(1, used - self.counts[low])
+        mean = np.maximum(0.0, (total - fullest * self.counts[low]) / others)
+        rest = np.where((high - low > 1) & (fullest * used > total), mean, fullest)
+        return np.stack([low, low + 1, high], 1), np.stack([fullest, rest - fullest, -rest], 1)
+
+    def run(
+        self, priced: Priced, pieces: Sequence[Storage], spreads: Sequence[Spread], widths: Sequence[float],
+        needs: Sequence[Need],
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """Peak and interleaved peak by class, bytes by step, and the fullest tile of each step."""
-        live, peak, interleaved = (np.zeros_like(self.always) for _ in range(3))
-        steps, worst = np.zeros((len(self.needs), len(live))), np.zeros(len(self.needs))
-        for at, need in enumerate(self.needs):
-            _add(live, self.begin.get(at, ()))
-            now = live
-            ipu = ipus[at]
-            if need.computing:
-                used = self.classes(need.first, need.end)
-                before = live.copy()
-                before[ipu, used] += need.computing
-                np.maximum(interleaved[ipu, used], need.interleaved, out=interleaved[ipu, used])
-                _add(live, self.results.get(at, ()))
-                now = live.copy()
-                now[ipu, used] += need.finishing
-                np.maximum(now, before, out=now)
-            else:
-                _add(live, self.results.get(at, ()))
-            np.maximum(peak, now, out=peak)
-            steps[at] = now @ self.counts
-            worst[at] = (now + self.always).max()
-            _add(live, self.end.get(at, ()), -1.0)
-        return peak, interleaved, steps, worst
+        count, (ipus, wide) = len(needs), self.always.shape
+        places, values = self.entered(spreads, widths)
+        lives = np.array([(p.first, p.last, p.ipu, p.always) for p in pieces], int).reshape(-1, 4)
+        always, at = lives[:, 3] == 1, lives[:, 2, None]
+        self.always += _table([lives[:, 0] * 0], at, places, values, (1, ipus, wide), always)[0]
+        steps = priced.program.steps
+        result = np.array([p.first < count and p.value in steps[p.first].outputs for p in pieces], bool)
+        busy = np.array([k for k, need in enumerate(needs) if need.computing], int)
+        used = [needs[k] for k in busy]
+        low, high = self.classes(np.array([n.first for n in used], int), np.array([n.end for n in used], int))
+        homes = np.array([priced.ipus[k] for k in busy], int)
+        ends = np.stack([low, high], 1)
+
+        peak, interleaved, before = (np.zeros((ipus, wide)) for _ in range(3))
+        for k, need in enumerate(used):
+            if need.interleaved:
+                row = interleaved[homes[k], low[k] : high[k]]
+                np.maximum(row, need.interleaved, out=row)
+        totals, worst = np.zeros((count, ipus)), np.zeros(count)
+        for begin in range(0, count, BLOCK):
+            shape = (min(BLOCK, count - begin), ipus, wide)
+
+            def table(when: np.ndarray, which: np.ndarray, shape: tuple[int, ...] = shape, begin: int = begin):
+                return _table([when - begin], at, places, values, shape, which & ~always)
+
+            begun, results, ended = (
+                table(lives[:, 0], ~result), table(lives[:, 0], result), table(lives[:, 1], ~always),
+            )  # fmt: skip
+            after = before + np.cumsum(begun + results - _later(ended), axis=0)
+            computing, finishing = (
+                _table([busy - begin], homes[:, None], ends, np.outer(x, (1, -1)), shape, busy >= 0)
+                for x in ([n.computing for n in used], [n.finishing for n in used])
+            )
+            now = np.maximum(after + finishing, after - results + computing)
+            np.maximum(peak, now.max(axis=0), out=peak)
+            totals[begin : begin + shape[0]] = now @ self.counts
+            worst[begin : begin + shape[0]] = (now + self.always).max(axis=(1, 2))
+            before = after[-1] - ended[-1]
+        return peak, interleaved, totals, worst
 
 
-def _add(live: np.ndarray, entries: Iterable[Entry], sign: float = 1.0) -> None:
-    for ipu, where, level in entries:
-        live[ipu, where] += sign * level
+def _later(table: np.ndarray) -> np.ndarray:
+    """A table whose rows count from the next step on."""
+    return np.concatenate([np.zeros_like(table[:1]), table[:-1]])
+
+
+def _table(
+    when: list[np.ndarray], ipu: np.ndarray, places: np.ndarray, values: np.ndarray, shape: tuple[int, ...],
+    which: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """The table [step, IPU, class] of what `which` of the pieces enter: differences between classes, summed up."""
+    rows, ipus, wide = shape
+    (step,) = when
+    chosen = which & (step >= 0) & (step < rows)
+    flat = (step[chosen, None] * ipus + ipu[chosen]) * (wide + 1) + places[chosen]
+    found = np.bincount(flat.ravel(), values[chosen].ravel(), rows * ipus * (wide + 1))
+    return np.cumsum(found.reshape(rows, ipus, wide + 1), axis=2)[:, :, :wide]
 
 
 def _output_mappings(priced: Priced, change: Change) -> dict[int, Spread]:
@@ -206,14 +239,3 @@ def _classes(used: list[int], tiles: int) -> np.ndarray:
     if len(edges) > MAX_CLASSES:
         edges = np.unique(edges[np.linspace(0, len(edges) - 1, MAX_CLASSES).round().astype(int)])
     return edges
-
-
-def _level(spread: Spread, width: float, counts: np.ndarray) -> np.ndarray:
-    """Bytes on each class of tiles in use, of so many tiles: all nearly alike, the total kept exact."""
-    level = np.full(len(counts), spread.most * width)
-    total, first = spread.size * width, spread.most * width
-    held = float(level @ counts)
-    if len(counts) > 1 and held > total:  # the first class holds the fullest tiles, the others the mean of what is left
-        rest = float(counts[1:].sum())
-        level[1:] = max(0.0, (total - first * counts[0]) / rest)
-    return level

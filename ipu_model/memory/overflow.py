@@ -13,7 +13,7 @@ ALWAYS = ("weights", "optimizer state", "inputs", "constants", "code, vertices a
 
 
 def explain(report: Document, priced: Priced, inputs: Sequence[Argument], again: Again | None) -> Overflow:
-    """The overflow of a report; `again` profiles the program with changes, None leaves the levers out."""
+    """The overflow of a report; `again` prices the program with changes, None leaves the levers out."""
     m = report.memory
     parts = dict(m.peak_parts)
     always = {k: parts.pop(k) for k in ALWAYS if k in parts}

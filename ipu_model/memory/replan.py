@@ -15,7 +15,8 @@ import numpy as np
 from ipu_model.costs import OpCost, rules
 from ipu_model.memory.addresses import highest
 from ipu_model.memory.code import code_by_tile
-from ipu_model.memory.liveness import Change, Liveness, sweep
+from ipu_model.memory.liveness import NO_CHANGE, Change, Liveness, sweep
+from ipu_model.memory.storage import storages
 from ipu_model.pricing import Priced
 from ipu_model.walk.program import PRODUCTS, Op
 
@@ -27,12 +28,16 @@ class Fullest:
 
     def __init__(self, priced: Priced) -> None:
         self.priced = priced
+        self.pieces = storages(priced, priced.recomputed)
         self.tiles = priced.context.target.machine.tiles
         self.code: np.ndarray = np.sum(list(code_by_tile(priced, self.tiles)[0].values()), axis=0)
 
-    def __call__(self, change: Change) -> int:
+    def __call__(self, change: Change = NO_CHANGE) -> int:
         """Bytes of the fullest tile."""
-        return self.address(sweep(self.priced, self.tiles, change))
+        return self.address(self._swept(change))
+
+    def _swept(self, change: Change) -> Liveness:
+        return sweep(self.priced, self.tiles, change, self.pieces)
 
     def address(self, live: Liveness) -> int:
         """Bytes up to the highest address of the fullest tile: variables, temporaries, code and gaps."""
@@ -48,7 +53,7 @@ class Fullest:
         def price(at: int) -> OpCost | None:
             return plans.get(id(steps[at].op)) if node in (None, steps[at].unit) else None
 
-        live = sweep(self.priced, self.tiles, Change(scale=scale, price=price))
+        live = self._swept(Change(scale=scale, price=price))
         for _ in range(ROUNDS):
             new = [at for at in np.argsort(-live.worst)[: 50 * AT_ONCE] if id(steps[at].op) not in plans]
             if not new or live.worst[new[0]] < live.worst.max():
@@ -57,7 +62,7 @@ class Fullest:
                 op = steps[at].op
                 if id(op) not in plans:
                     plans[id(op)] = self._again(op, changed)
-            live = sweep(self.priced, self.tiles, Change(scale=scale, price=price))
+            live = self._swept(Change(scale=scale, price=price))
         return self.address(live)
 
     def _again(self, op: Op, changed: Callable[[Op], Op | None]) -> OpCost | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,10 @@ IRRELEVANT = frozenset(
     ("sharding", "out_sharding", "precision", "accuracy", "weak_type", "unique_indices", "indices_are_sorted", "name")
 )
 VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "broadcast_in_dim", "copy", "stop_gradient"))
+
+
+#: The name of a type; NumPy makes it anew at each call.
+_name = functools.lru_cache(maxsize=256)(str)
 
 
 def walk(
@@ -110,7 +115,7 @@ class Walker:
 
     def tensor(self, aval: Any) -> Tensor:
         """Shape and type of a traced value; tokens and the like count as one integer."""
-        return self.tensor_of(tuple(getattr(aval, "shape", ())), str(getattr(aval, "dtype", "int32")))
+        return self.tensor_of(tuple(getattr(aval, "shape", ())), _name(getattr(aval, "dtype", "int32")))
 
     def tensor_of(self, shape: tuple[int, ...], dtype: str) -> Tensor:
         """Shape and type as the device has them: float16 for float32 when arithmetic is asked to be half."""
