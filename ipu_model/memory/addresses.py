@@ -10,13 +10,24 @@ BESIDE = 24  # bytes of interleaved memory beside the largest partial results, i
 FRAGMENTED = 26_000  # bytes below it that variables leave unused; from the published rows whose variables spill
 
 
-def highest(total: np.ndarray, interleaved: np.ndarray, machine: Machine) -> np.ndarray:
+def unused(sizes: np.ndarray) -> float:
+    """Bytes below interleaved memory that variables of these sizes leave unused: less than the next one needs.
+
+    Of many small variables that is little, by the mean over all bytes of the size of the variable that they are in.
+    """
+    return min(FRAGMENTED, float((sizes**2).sum() / max(1.0, sizes.sum())))
+
+
+def highest(
+    total: np.ndarray, interleaved: np.ndarray, machine: Machine, unused: float = FRAGMENTED
+) -> np.ndarray:  # fmt: skip
     """Bytes up to the highest address, gaps included.
 
     Parameters
     ----------
     total : [ipu, tile] bytes in use
     interleaved : [ipu, tile] part of them that must be interleaved, 0 where nothing must
+    unused : bytes that variables leave unused below interleaved memory where they do not all fit there
 
     Notes
     -----
@@ -27,5 +38,5 @@ def highest(total: np.ndarray, interleaved: np.ndarray, machine: Machine) -> np.
     if not start:
         return total
     below = total - interleaved
-    spilt = pair * np.ceil(np.maximum(0.0, below + FRAGMENTED - start) / pair)
+    spilt = pair * np.ceil(np.maximum(0.0, below + unused - start) / pair)
     return np.where(interleaved > 0, np.maximum(total, start + spilt + interleaved + BESIDE), total)

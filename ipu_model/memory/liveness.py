@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ipu_model.cost import cdiv
 from ipu_model.costs import OpCost
+from ipu_model.memory.addresses import highest, unused
 from ipu_model.memory.storage import Storage, storages
 from ipu_model.partition import Spread
 from ipu_model.pricing import Priced
+from ipu_model.target import Machine
 
 MAX_CLASSES = 96
+ROTATED_ROLES = ("weight", "optimizer_state")
 BLOCK = 1024  # steps in a table
 
 
@@ -48,6 +52,12 @@ class Liveness:
         spread = self.spreads[piece]
         return spread.most * self.widths[piece] if spread.first <= tile < spread.end else 0.0
 
+    def addresses(self, fixed: np.ndarray, machine: Machine) -> np.ndarray:
+        """Bytes of each tile up to the highest address, with `fixed` bytes beside the variables."""
+        sizes = [s.most * w for p, s, w in zip(self.pieces, self.spreads, self.widths, strict=True) if p.always]
+        total = self.always + self.peak + fixed
+        return highest(total, self.interleaved, machine, unused(np.array(sizes)))
+
     def total_bytes(self, piece: int) -> float:
         """Bytes of a piece over all tiles."""
         return self.spreads[piece].size * self.widths[piece]
@@ -66,10 +76,17 @@ NO_CHANGE = Change()
 
 
 def spread_of(priced: Priced, value: int, made: dict[int, Spread]) -> tuple[Spread, float]:
-    """Tile mapping of a value and its bytes per element (less when sharded over replicas)."""
+    """Tile mapping of a value and its bytes per element (less when sharded over replicas).
+
+    The library starts each vector that is broadcast (biases, scales) on another tile, by a hash: the many of a
+    network lie evenly, as each does here.
+    """
     v = priced.program.values[value]
     width = v.tensor.width / v.shards
-    return made.get(value) or priced.context.spread(v.tensor), width
+    found, tiles = made.get(value) or priced.context.spread(v.tensor), priced.context.tiles
+    if v.role in ROTATED_ROLES and found.tiles < tiles and max(v.tensor.shape, default=1) == v.tensor.size:
+        found = Spread(tiles, cdiv(found.size, tiles), found.size)
+    return found, width
 
 
 def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE, pieces: Sequence[Storage] | None = None) -> Liveness:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 import numpy as np
 
 from ipu_model.costs import OpCost, rules
-from ipu_model.memory.addresses import highest
 from ipu_model.memory.code import code_by_tile
 from ipu_model.memory.liveness import NO_CHANGE, Change, Liveness, sweep
 from ipu_model.memory.storage import storages
@@ -41,8 +40,7 @@ class Fullest:
 
     def address(self, live: Liveness) -> int:
         """Bytes up to the highest address of the fullest tile: variables, temporaries, code and gaps."""
-        total = live.always + live.peak + self.code
-        return int(np.ceil(highest(total, live.interleaved, self.priced.context.target.machine).max()))
+        return int(np.ceil(live.addresses(self.code, self.priced.context.target.machine).max()))
 
     def replanned(
         self, changed: Callable[[Op], Op | None], scale: Callable[[int], float] | None = None, node: str | None = None

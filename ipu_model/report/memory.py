@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ipu_model.memory import Liveness
-from ipu_model.memory.addresses import highest
 from ipu_model.memory.code import CATEGORIES
 from ipu_model.memory.liveness import Need, need_of
 from ipu_model.pricing import Priced
@@ -25,7 +24,7 @@ def memory_of(priced: Priced, live: Liveness, code: dict[str, Any]) -> Memory:
     m = priced.context.target.machine
     fixed = sum(code.values(), np.zeros_like(live.always))
     total = live.always + live.peak + fixed
-    gaps = highest(total, live.interleaved, m)
+    gaps = live.addresses(fixed, m)
     variables = _variables(priced, live)
     peak = _peak_parts(priced, live)
     at = live.peak_ipu, live.peak_tile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import jax
@@ -14,7 +15,7 @@ from jax import lax
 
 import ipu_model
 from ipu_model import Argument, ModelOptions, NodePlacement, Placement
-from ipu_model.memory.addresses import highest
+from ipu_model.memory.addresses import FRAGMENTED, highest, unused
 from ipu_model.planner.reduction import plan_reduction
 from ipu_model.report.html import render as page
 from ipu_model.report.overflow import render
@@ -330,6 +331,30 @@ def test_highest_address_of_published_rows(below, interleaved, address):
     machine = ipu_model.get_target("mk1").machine
     found = highest(np.array([[below + interleaved]]), np.array([[interleaved]]), machine)
     assert found[0, 0] == address
+
+
+def test_many_small_variables_leave_less_unused_than_a_few_large_ones():
+    # what the allocator leaves is less than the next variable needs: by hand, hundred of 5 kB, and one of 200 kB beside
+    assert unused(np.full(100, 5000.0)) == 5000.0
+    assert unused(np.array([200_000.0, *[5000.0] * 100])) == FRAGMENTED
+    machine, total, interleaved = MK2.machine, np.array([[560_000.0]]), np.array([[60_000.0]])
+    start, pair = machine.interleaved_start, 2 * machine.memory_element
+    for left in (5000.0, FRAGMENTED):
+        spilt = pair * math.ceil((500_000 + left - start) / pair)
+        assert highest(total, interleaved, machine, left)[0, 0] == start + spilt + 60_000 + 24
+
+
+def test_vectors_of_a_network_lie_evenly():
+    # each starts on a tile of its own, so the 64 biases of 1024 halves do not pile up on the first 16 tiles
+    def fn(biases, x):
+        return sum(x + b for b in biases)
+
+    vector = jax.ShapeDtypeStruct((1024,), jnp.float16)
+    weights = [ipu_model.Argument(f"b{k}", "weight") for k in range(64)]
+    report = ipu_model.profile(fn, [vector] * 64, jax.ShapeDtypeStruct((1472, 1024), jnp.float16), inputs=weights)
+    bytes_of_weights = 64 * 1024 * 2
+    each = [v.bytes_on_fullest for v in report.memory.variables if v.kind == "weights"]
+    assert bytes_of_weights / 1472 <= sum(each) < 2 * bytes_of_weights / 1472
 
 
 def test_overflow_names_the_operation_and_is_silent_about_levers_not_asked_for():
