@@ -80,7 +80,8 @@ def _plan(rows: int, columns: int, indices: int, machine: Machine, data: str, up
     exchanges = 3
     if found.rows > 1:
         quantities["second_stage"] = slice_cycles(found.second, found.width, machine, data)
-        quantities["index_map"] = float(machine.workers**2 * INDEX_BUNDLES)
+        each = cdiv(_indices_of_a_tile(indices, machine), machine.workers)
+        quantities["index_map"] = float(machine.workers * each * INDEX_BUNDLES)
         received["candidates"] = found.rows * found.second * row / bus
         exchanges += 1
     if update:
@@ -119,11 +120,15 @@ def split(rows: int, columns: int, indices: int, machine: Machine, data: str, up
     return Lookup(int(e[i]), int(s[i]), int(k[i]), int(ge[i] * grain), int(de[i]), share, cdiv(share, int(s[i])))
 
 
+def _indices_of_a_tile(indices: int, machine: Machine) -> int:
+    return max(min(indices, INDICES_PER_TILE), cdiv(indices, machine.tiles))
+
+
 def _memory(s, k, ge, de, lp, indices: int, machine: Machine, grain: int, data: str, update: bool):
     """Always-live and temporary bytes per tile of each split."""
     sec = -(-lp // s)
     many_rows, many_lookups = s > 1, k > 1
-    index_bytes = 4 * max(min(indices, INDICES_PER_TILE), cdiv(indices, machine.tiles))
+    index_bytes = 4 * _indices_of_a_tile(indices, machine)
     received = -(-lp // INDICES_PER_TILE)
     code = 4 * (many_lookups * k + many_rows * s + 2 * received)
     if update:

@@ -75,3 +75,9 @@ def test_look_ups_shared_by_groups_of_tiles_pay_for_their_copies_of_the_table():
     assert several.quantities["added_copies"] > 2 * others / 4  # as floats
     assert several.cycles(MK2) < one.cycles(MK2)
     assert "added_copies" not in plan_embedding(1000, 200, 1440, MK2, update=False).quantities
+
+
+def test_few_look_ups_pay_for_the_map_of_their_own_indices():
+    # 36 turns of 300 bundles serve the 32 indices that each tile holds of many; four are one turn of each worker
+    assert plan_embedding(100000, 200, 1440, MK2).quantities["index_map"] == 6 * 6 * 300
+    assert plan_embedding(100000, 200, 4, MK2).quantities["index_map"] == 6 * 1 * 300
