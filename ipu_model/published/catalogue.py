@@ -37,7 +37,9 @@ MASKED = 0.15  # share of the words that pretraining predicts
 TOKENS_OF_A_SECOND = 50  # of speech
 DENOISING = 50  # evaluations of a diffusion network for an image
 GRAPHS = (("schnet", (6, 128)), (r"\bgin\b|\bgcn\b|\bgat\b|sage", (4, 128)), ("tgn", (1, 128)))
-WORDS = 50257  # vocabulary of language models
+WORDS, CHARACTERS = 50257, 65  # vocabulary of language models, and of those that take texts by character
+# Micro-batches of an iteration where a training script has a default of its own.
+ACCUMULATED = ((r"nano-?gpt", 40),)
 RAY_SAMPLES = 256  # on each ray: 64 in the coarse network, these and 128 more in the fine one
 VGG = ((2, 3, 64, 1), (2, 3, 128, 2), (3, 3, 256, 2), (3, 3, 512, 2), (3, 3, 512, 2))
 DETECTED = (512, 640, 768, 896, 1024, 1280, 1280, 1536)  # side of the images of EfficientDet-D0 to D7
@@ -63,6 +65,17 @@ def number(config: Config, name: str, default: int) -> int:
     if sign or size < 1:
         raise ValueError(f"{name} is {config[name]!r}, expected a whole number of at least 1")
     return size
+
+
+def parameters(config: Config) -> float:
+    """How many parameters a row says that its network has (``"10.67M"``); 0 where it does not."""
+    found = re.match(r"([\d.]+) ?([kmb])", str(config.get("params", "")).lower())
+    return float(found[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[found[2]] if found else 0.0
+
+
+def accumulated(name: str) -> int:
+    """Micro-batches of an iteration of a network's own training script; 0 where none is known."""
+    return next((count for pattern, count in ACCUMULATED if re.search(pattern, name.lower())), 0)
 
 
 def size_of(name: str, default: str) -> str:
@@ -196,8 +209,12 @@ def _language(name: str) -> Build:
             return networks.of_parameters(float(billions[1] if billions else 6.0) * 1e9, tokens, batch)
         layers, width = LANGUAGE.get(size_of(name, "small"), LANGUAGE["small"])
         layers, width = number(config, "layers", layers), number(config, "d", width)
+        words, count = WORDS, parameters(config)
+        if count:  # what the layers leave; texts may be taken by character
+            words = max(CHARACTERS, round((count - 12 * layers * width**2) / width))
         return networks.encoder(
-            layers, width, 4 * width, tokens, batch, vocabulary=WORDS, predicted=1.0, causal=True
+            layers, width, 4 * width, tokens, batch, heads=number(config, "heads", max(1, width // 64)),
+            vocabulary=words, predicted=1.0, causal=True,
         )  # fmt: skip
 
     return build
@@ -242,16 +259,6 @@ def _plain(make: Callable[[int], Network]) -> Callable[[str], Build]:
 def _rays(name: str) -> Build:
     sizes = (63, 256, 256, 256, 256, 256, 256, 256, 256, 4)
     return lambda batch, config: networks.mlp(batch, sizes, "rays", RAY_SAMPLES)
-
-
-def _nanogpt(name: str) -> Build:
-    def build(batch: int, config: Config) -> Network:
-        width, layers = number(config, "d", 768), number(config, "layers", 12)
-        return networks.encoder(
-            layers, width, 4 * width, number(config, "seq", 1024), batch, kind="single_ipu_lm", causal=True
-        )
-
-    return build
 
 
 def _image(layers: tuple[tuple[int, int, int, int], ...], image: int) -> Callable[[str], Build]:
@@ -300,7 +307,6 @@ NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
                                                              (8, 3, 256, 2), (4, 3, 512, 2)), 299)),
     (r"dall-?e", lambda name: lambda b, c: networks.encoder(6, 1024, 4096, 1280, b, causal=True)),
     (r"diffusion", _diffusion),
-    (r"nanogpt", _nanogpt),
     (r"gpt|llama|bloom|\bopt\b|language model|mistral", _language),
     (r"\bt5\b|bart|pegasus|translation|transformer-big|marian", _translation),
     (r"wav2vec|hubert|whisper", _speech),
@@ -331,9 +337,8 @@ def network(name: str, batch: int, config: Config) -> Network:
     make = _maker(name)
     if make is not None:
         return make(name)(batch, config)
-    parameters = re.match(r"([\d.]+) ?([kmb])", str(config.get("params", "")).lower())
-    if parameters:
-        count = float(parameters[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[parameters[2]]
+    count = parameters(config)
+    if count:
         return networks.of_parameters(count, number(config, "seq", AVERAGE_TOKENS), batch)
     if "image" in config:
         return networks.resnet(batch, number(config, "image", 224))

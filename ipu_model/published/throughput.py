@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_model.published.catalogue import is_named, network, number
+from ipu_model.published.catalogue import accumulated, is_named, network, number
 from ipu_model.published.formula import FIXED, Formula, known
 from ipu_model.published.names import BATCHES
 from ipu_model.published.networks import Network
@@ -44,7 +44,7 @@ MLPERF_EPOCHS = 41
 MLPERF_SEQUENCES = 2.6e6  # of BERT-Large: what runs of the reference take, from general knowledge
 # Kinds of network without a constant: the fitted one was near 1, or there is no figure to fit it to.
 AS_PROGRAMMED = {
-    "inference": frozenset({"transformer", "cnn", "grouped_cnn", "graph", "recurrent", "single_ipu_lm", "mlp", "rays"}),
+    "inference": frozenset({"transformer", "cnn", "grouped_cnn", "graph", "recurrent", "mlp", "rays"}),
     "training": frozenset({"cnn", "mlp"}),
 }
 IN_FLIGHT = ("in_flight", "clients", "concurrency")  # names of the number of batches that a host keeps in flight
@@ -163,6 +163,8 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
     net = network(name, number(config, "batch", micro), config)
     samples = number(row["config"], "global_batch", 0)
     system = layout(net, count, samples, target)
+    if not samples and accumulated(name):
+        system = dataclasses.replace(system, accumulation=accumulated(name))
     assumed += [] if samples else [f"accumulation {system.accumulation}"]
     assumed.append(f"{system.replicas} replica(s) of {system.ipus} IPU(s)")
     packed = "packed" in str(config.get("fw", ""))

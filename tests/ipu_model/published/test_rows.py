@@ -79,6 +79,18 @@ def test_a_request_waits_for_the_batches_that_the_row_says_are_in_flight():
         assert not any("in flight" in text for text in explain(queued).assumed)
 
 
+def test_an_iteration_of_nanogpt_accumulates_as_its_script_does():
+    config = {"params": "10.67M", "d": 384, "heads": 6, "layers": 6, "seq": 1024, "batch": 4}
+    what = ("training", "nanoGPT training step rate", "iterations/s")
+    asked, one = (row(*what, each, "Bow, 1 IPU") for each in (config, {**config, "global_batch": 4}))
+    once = published.predict(one)
+    assert 35 < once / published.predict(asked) < 42  # the host's start of a step is paid once
+    assert any("accumulation 40" in text for text in explain(asked).assumed)
+    # 6 n flop for each token, and the scores of attention: below a tenth of the chip's peak, above a hundredth
+    flop = 40 * 4 * 1024 * (6 * 10.67e6 + 6 * 2 * 6 * 384 * 1024)
+    assert 0.01 < published.predict(asked) * flop / 350e12 < 0.3
+
+
 @pytest.mark.parametrize("hardware", ["GC200, 1 IPU", "C600, 1 IPU"])
 def test_batches_in_flight_that_a_row_does_not_say_are_an_assumption(hardware):
     for name in NAMES:
