@@ -245,9 +245,13 @@ def _speech(name: str) -> Build:
 
 
 def _translation(name: str) -> Build:
+    """Encoder and decoder; T5 has as many layers in each as an encoder of its size, others have half of them."""
+    own = re.search(r"t5", name)
+
     def build(batch: int, config: Config) -> Network:
         layers, width, hidden = SIZES.get(size_of(name, "base"), SIZES["base"])
-        return networks.translation(layers // 2 or 1, width, hidden, number(config, "seq", 512), batch)
+        layers = max(layers, 6) if own else layers // 2 or 1
+        return networks.translation(layers, width, hidden, number(config, "seq", 512), batch)
 
     return build
 
@@ -289,6 +293,7 @@ NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
     (r"\bclip\b", _contrastive),
     (r"videobert|unified|\bvit\b|\bvit-|vision transformer|deit|dino|\bmae\b|beit", _vision),
     (r"roformer", _rotary),
+    (r"wav2vec|hubert|whisper", _speech),
     (r"distil", lambda name: _encoder(name, 384, layers=6)),
     (r"deberta", lambda name: _encoder(name, 384)),
     (r"bert|electra|ernie|xlnet|longformer|bigbird|squad", lambda name: _encoder(name, 384)),
@@ -309,7 +314,6 @@ NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
     (r"diffusion", _diffusion),
     (r"gpt|llama|bloom|\bopt\b|language model|mistral", _language),
     (r"\bt5\b|bart|pegasus|translation|transformer-big|marian", _translation),
-    (r"wav2vec|hubert|whisper", _speech),
     (r"fastspeech|fastpitch|tacotron", lambda name: lambda b, c: networks.encoder(12, 384, 1536, 600, b)),
     (r"rnn-?t|transducer", lambda name: lambda b, c: networks.recurrent(b, 300, 5, 480, 1152)),
     (r"deep ?speech|deep ?voice|lstm|gru|recurrent",

@@ -25,6 +25,7 @@ from ipu_model.published.workload import (
     memory,
     parameters,
     training_cycles,
+    training_flops,
     training_parts,
 )
 from ipu_model.target import Target
@@ -49,7 +50,7 @@ AS_PROGRAMMED = {
 }
 IN_FLIGHT = ("in_flight", "clients", "concurrency")  # names of the number of batches that a host keeps in flight
 # Sorts of requests that published latencies of each host show to be sent one at a time.
-ALONE = {"card": frozenset({"rotary"}), "server": frozenset({"rotary", "table", "vision"})}
+ALONE = {"card": frozenset({"rotary", "latent"}), "server": frozenset({"rotary", "table", "vision", "latent"})}
 TIMED = r"epoch|time[- ]to|\bstep|\biteration|\bbatch|\bupdate"  # words that say how much training a time is of
 WAITING = r"latency|response|host included"  # words for what a request takes; others ask for the time of a batch
 PACKED = {128: 0.9, 512: 0.55}  # share of the tokens that remain when short sequences share a row, by sequence length
@@ -245,11 +246,14 @@ def _inference(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     quantities[stretch] = quantities.get(stretch, 0.0) + cost.compute + cost.exchange + cost.sync
     if parse(str(row["unit"])).sort in ("time", "cycles") and re.search(WAITING, str(row["what"]).lower()):
         return _answer_time(quantities, network, row)
-    return Formula((quantities,), work=_work(network, network.items * case.count))  # each IPU has batches of its own
+    work = _work(network, case.count, target, case.count * cost.flops)  # each IPU has batches of its own
+    return Formula((quantities,), work=work)
 
 
 def _answer_time(quantities: Mapping[str, float], network: Network, row: Mapping[str, Any]) -> Formula:
     """The time of a request: hosts keep several batches in flight, and it waits for those before its own."""
+    times = network.inputs[0].shape[0] / network.items if network.served == "latent" else 1.0
+    quantities = {name: times * value for name, value in quantities.items()}  # an item takes so many evaluations
     stated = next((name for name in IN_FLIGHT if name in row["config"]), "")
     if stated:
         batches = number(row["config"], stated, 1)
@@ -260,11 +264,12 @@ def _answer_time(quantities: Mapping[str, float], network: Network, row: Mapping
     return Formula((quantities,), scale=f"latency.{host}", assumed=(f"as many batches in flight as a {host} keeps",))
 
 
-def _work(network: Network, items: float) -> dict[str, float]:
-    """Work of a step, for rates: items and steps, for texts also tokens."""
-    shape = network.inputs[0].shape
+def _work(network: Network, batches: float, target: Target, flop: float, ipus: int = 0) -> dict[str, float]:
+    """Work of a step, for rates: items, steps and operations, for texts also tokens."""
+    items, shape = network.items * batches, network.inputs[0].shape
     tokens = {"token": items * shape[1]} if len(shape) == 2 and network.served == "text" else {}
-    return {"item": items, "step": 1.0, **tokens}
+    peak = (ipus or batches) * target.peak_flops("half")
+    return {"item": items, "step": 1.0, "flop": float(flop), "share": float(flop) / peak, **tokens}
 
 
 def _training(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
@@ -290,7 +295,8 @@ def _training(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
             # evaluation and start-up, which more IPUs do not shorten
             quantities["training.minutes_beside"] = 60 * target.clock_hz
         return Formula((quantities,))
-    return Formula((quantities,), work=_work(network, samples))
+    flop = system.replicas * training_flops(network, target, system)
+    return Formula((quantities,), work=_work(network, samples / network.items, target, flop, case.count))
 
 
 def to_train(network: Network, what: str) -> float:

@@ -28,6 +28,7 @@ from ipu_model.published.nn import Array, Weights
 from ipu_model.schedule import timing
 from ipu_model.target import LEAF_FIELDS, Target
 from ipu_model.walk import Program
+from ipu_model.walk.program import Step
 from ipu_model.walk.scope import FORWARD
 
 REPLICA = "replica"
@@ -180,12 +181,25 @@ def _inference_proportion(network: Network, chip: _Chip) -> int:
 
 def training_cycles(network: Network, target: Target, system: System) -> Number:
     """Cycles of one step: micro-batches through the pipeline, collectives and update after them."""
-    return _priced(_training_cycles, target)(network, _chip(target), system)
+    return _priced(_training, target)(network, _chip(target), system)[0]
+
+
+def training_flops(network: Network, target: Target, system: System) -> Number:
+    """Floating point operations of one step of a replica, without those that are repeated to save memory."""
+    return _priced(_training, target)(network, _chip(target), system)[1]
 
 
 @functools.lru_cache(maxsize=1024)
-def _training_cycles(network: Network, chip: _Chip, system: System) -> Number:
-    return timing(_priced_step(network, chip.target, system)).cycles
+def _training(network: Network, chip: _Chip, system: System) -> tuple[Number, Number]:
+    priced = _priced_step(network, chip.target, system)
+    steps = zip(priced.program.steps, priced.costs, priced.trips, strict=True)
+    flops = sum(cost.flops * (trips / 2 if _repeated(priced, step) else trips) for step, cost, trips in steps)
+    return timing(priced).cycles, flops
+
+
+def _repeated(priced: Priced, step: Step) -> bool:
+    """Whether a step of the forward pass runs again for the backward pass; its trips count both."""
+    return step.scope.phase == FORWARD and step.unit in priced.recomputed
 
 
 def _priced_step(network: Network, target: Target, system: System) -> Priced:
@@ -207,7 +221,7 @@ def training_parts(network: Network, target: Target, system: System) -> dict[str
 
     for step, cost, trips in zip(priced.program.steps, priced.costs, priced.trips, strict=True):
         phase, work = step.scope.phase, cost.compute + cost.exchange + cost.sync
-        again = phase == FORWARD and step.unit in priced.recomputed
+        again = _repeated(priced, step)
         add(phase, work * (trips / 2 if again else trips))
         if again:
             add("recomputation", work * trips / 2)

@@ -144,3 +144,36 @@ def test_units_that_count_thousands_and_steps():
     assert answer(*step, "ms/step") == pytest.approx(1000 / rate)
     with pytest.raises(ValueError, match="asked for in 'epochs/s'"):
         answer(*step, "epochs/s")
+
+
+@pytest.mark.parametrize(("family", "what", "hardware", "config", "flop"), [
+    ("inference", "ResNet-50 inference", "C600, 1 IPU", {"batch": 4}, 8.2e9),
+    ("inference", "BERT-Base inference", "Bow-2000", {"batch": 4, "seq": 128}, 2 * 85e6 * 128 * 1.05),
+    # six operations for each weight and token, and the scores; what is repeated to save memory is not counted
+    ("training", "BERT-Large pretrain training", "Bow Pod16", {"seq": 128, "global_batch": 256}, 6 * 320e6 * 128),
+])  # fmt: skip
+def test_networks_are_answered_in_operations_and_shares_of_the_peak(family, what, hardware, config, flop):
+    items, rate, each, share = (
+        answer(family, f"{what} throughput", unit, hardware, **config)
+        for unit in ("items/s", "TFLOP/s", "TFLOP/s per IPU", "%")
+    )
+    assert rate * 1e12 == pytest.approx(items * flop, rel=0.1)
+    ipus = throughput.system_size(hardware)
+    assert each == pytest.approx(rate / ipus)
+    peak = {"C600, 1 IPU": 280, "Bow-2000": 4 * 350, "Bow Pod16": 16 * 350}[hardware]  # published, TFLOP/s
+    assert share == pytest.approx(100 * rate / peak, rel=0.02)
+
+
+def test_an_image_of_a_diffusion_model_waits_for_all_evaluations():
+    once, whole = (
+        answer("inference", "Stable Diffusion latency", "s", "Bow, 1 IPU", steps=steps, batch=1) for steps in (1, 20)
+    )
+    assert whole == pytest.approx(20 * once)
+    assert whole == pytest.approx(1 / answer("inference", "Stable Diffusion", "images/s", "Bow, 1 IPU", steps=20))
+
+
+def test_speech_networks_and_t5_by_their_own_sizes():
+    assert network("HuBERT", 1, {}) is network("wav2vec 2.0", 1, {})
+    assert workload.parameters(network("T5-Large", 1, {})) == pytest.approx(770e6, rel=0.1)  # as released
+    assert workload.parameters(network("T5-Base", 1, {})) == pytest.approx(220e6, rel=0.15)
+    assert workload.parameters(network("BART-Large", 1, {})) == pytest.approx(406e6, rel=0.15)
