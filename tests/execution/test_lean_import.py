@@ -6,7 +6,10 @@ import gc
 import subprocess
 import sys
 
+import pytest
+
 import popart_jax as popart
+from popart_jax import _collector
 
 
 def printed(code: str) -> list[str]:
@@ -79,4 +82,19 @@ def test_a_session_starts_without_the_collector() -> None:
     session = popart.InferenceSession(builder.getModelProto(), flow, popart.DeviceManager().createCpuDevice())
     session.prepareDevice()
     assert seen == [False]  # traced once, for the types of the tensors and for the step
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("frozen", [0, 7])
+def test_what_a_large_import_leaves_counts_as_old(monkeypatch: pytest.MonkeyPatch, frozen: int) -> None:
+    """Or the next two collections would each traverse it; what the program has frozen stays frozen."""
+    monkeypatch.setattr(_collector, "_LARGEST", "lean_large")
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
+    moved: list[str] = []
+    monkeypatch.setattr(gc, "freeze", lambda: moved.append("freeze"))
+    monkeypatch.setattr(gc, "unfreeze", lambda: moved.append("unfreeze"))
+    for _ in range(2):  # the second imports nothing
+        with _collector.without_collector():
+            monkeypatch.setitem(sys.modules, "lean_large", sys)
+    assert moved == ([] if frozen else ["freeze", "unfreeze"])
     assert gc.isenabled()
