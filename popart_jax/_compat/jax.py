@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import copy
@@ -18,6 +19,8 @@ from jax._src import config, core
 from jax.core import Tracer as Tracer
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache as persistent_cache
+
+from ..logs import module_logger
 
 try:  # jax.extend.core has them as well, but its package imports Pallas, which takes 25 ms at every start
     from jax._src.core import Literal as Literal
@@ -74,11 +77,26 @@ def enable_x64(on: bool = True):
     return jax.enable_x64(on)
 
 
+_NOT_OF_THIS_RELEASE = re.compile(
+    r"No such compile option: '(?P<name>\w+)'|While setting option (?P<of>\w+), .* is not a valid enum value"
+)
+
+
 def compile_with(lowered: Any, options: Mapping[str, str]) -> Any:
-    """Compile with options if this XLA knows them (names change between releases), else without."""
-    if options:
-        with contextlib.suppress(Exception):  # its class differs between releases; a real error is raised again below
-            return lowered.compile(compiler_options=dict(options))
+    """Compile with the options that this XLA knows; names, and names of choices, change between releases.
+
+    An option that is left out is told of; any other error, such as a text where XLA wants a number, is raised.
+    """
+    known = dict(options)
+    while known:
+        try:
+            return lowered.compile(compiler_options=known)
+        except Exception as err:  # its class differs between releases
+            found = _NOT_OF_THIS_RELEASE.search(str(err))
+            name = found and (found["name"] or found["of"])
+            if name not in known:
+                raise
+            module_logger("session").warning("Compiling without the option %s=%s: %s", name, known.pop(name), err)
     return lowered.compile()
 
 

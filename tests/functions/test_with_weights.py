@@ -121,7 +121,7 @@ def test_a_missing_input_is_named() -> None:
 
 
 def test_measured_options_are_kept_in_the_folder_named(tmp_path, monkeypatch) -> None:
-    monkeypatch.setitem(autotune.CANDIDATES, "cpu", ({"xla_cpu_enable_fast_math": "false"},))
+    monkeypatch.setitem(autotune.CANDIDATES, "cpu", ({"xla_cpu_enable_fast_math": "False"},))
     fn, params = popart.to_jax(NET)
     x = images(1)
     found = fn.with_weights(params, autotune=tmp_path)({"x": x})["y"]

@@ -35,7 +35,7 @@ def test_off_by_default(monkeypatch):
 
 def test_findings_are_kept_and_used(monkeypatch, tmp_path):
     monkeypatch.setenv(autotune.VARIABLE, str(tmp_path))
-    monkeypatch.setitem(autotune.CANDIDATES, "cpu", ({"xla_cpu_enable_fast_math": "false"},))
+    monkeypatch.setitem(autotune.CANDIDATES, "cpu", ({"xla_cpu_enable_fast_math": "False"},))
     np.testing.assert_allclose(run(), X @ np.full((4, 3), 0.5))
     (file,) = tmp_path.glob("*.json")
     found = json.loads(file.read_text())
@@ -49,7 +49,7 @@ def test_findings_are_kept_and_used(monkeypatch, tmp_path):
 
 def test_on_with_one_engine_option(monkeypatch, tmp_path):
     monkeypatch.delenv(autotune.VARIABLE, raising=False)
-    monkeypatch.setitem(autotune.CANDIDATES, "cpu", ({"xla_cpu_enable_fast_math": "false"},))
+    monkeypatch.setitem(autotune.CANDIDATES, "cpu", ({"xla_cpu_enable_fast_math": "False"},))
     options = popart.SessionOptions()
     options.engineOptions[autotune.ENGINE_OPTION] = str(tmp_path)
     np.testing.assert_allclose(run(options), X @ np.full((4, 3), 0.5))

@@ -1,0 +1,46 @@
+"""Options that XLA is given: all of ours are known to this release, and what it refuses is told."""
+
+from __future__ import annotations
+
+import logging
+
+import jax
+import pytest
+
+from popart_jax._compat.jax import compile_with
+from popart_jax.lowering.on_load import stages
+from popart_jax.lowering.passes import autotune, compiler
+
+OURS = [*autotune.CANDIDATES["cpu"], compiler._ONE_BY_ONE, compiler._WIDE, stages._RUNS_ONCE]
+LOWERED = jax.jit(lambda x: x + 1).lower(1.0)
+
+
+def told(options: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is logged while a program compiles, which runs."""
+    monkeypatch.setattr(logging.getLogger("popart"), "propagate", True)
+    with caplog.at_level(logging.WARNING, "popart"):
+        assert float(compile_with(LOWERED, options)(1.0)) == 2
+    return caplog.text
+
+
+@pytest.mark.parametrize("options", OURS, ids=str)
+def test_options_of_ours_are_known(options, caplog, monkeypatch):
+    if jax.default_backend() != "cpu":
+        pytest.skip("they are for CPUs")
+    assert not told(dict(options), caplog, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "unknown", [{"xla_of_another_release": "1"}, {"xla_cpu_experimental_ynn_fusion_type": "OF_ANOTHER_RELEASE"}]
+)
+def test_an_option_of_another_release_is_left_out_and_the_others_stay(unknown, caplog, monkeypatch):
+    (name,) = unknown
+    assert f"without the option {name}=" in told(unknown, caplog, monkeypatch)
+    wrong = {"xla_cpu_enable_fast_math": "maybe"}
+    with pytest.raises(Exception, match="'maybe' is not a valid bool value"):
+        compile_with(LOWERED, unknown | wrong)
+
+
+def test_a_value_of_another_type_is_an_error():
+    with pytest.raises(Exception, match="'false' is not a valid bool value"):
+        compile_with(LOWERED, {"xla_cpu_enable_fast_math": "false"})
