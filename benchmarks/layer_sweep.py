@@ -1,4 +1,4 @@
-"""Single layers drawn from a grid of shapes: ``python -m benchmarks.layer_sweep [--count N] [--seed N] [--minutes M]``.
+"""Single layers drawn from a grid of shapes: ``python -m benchmarks.layer_sweep [--count N] [--seed N] [--minutes M] [--only TEXT]``.
 
 Each is run forward beside ONNX Runtime and trained beside PyTorch. Convolutions have maps of 1 to 256, 1 to 2,048
 channels, kernels of 1 to 11, strides, dilations, groups, one to three dimensions and batches of 1 to 64; pools, dense
@@ -22,7 +22,7 @@ from rich.console import Console
 import popart_jax as popart
 
 from . import layers
-from .board import Calls, Row, agree
+from .board import Calls, Row, agree, quiet
 from .engines import onnxruntime_inference, session_call
 from .layers import Layer
 from .timing import interleave
@@ -214,12 +214,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=10.0, help="layers for which no time is left are not run")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds of timing a row")
+    parser.add_argument("--only", default="", help="rows whose label holds this text")
+    parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
     args = parser.parse_args(argv)
     console, large, end = Console(width=150, highlight=False), [], time.monotonic() + 60 * args.minutes
     for label, make in rows(args.count, args.seed):
         if time.monotonic() > end:
             break
-        times, difference = measure(make(), args.budget)
+        if args.only not in label:
+            continue
+        calls = make()
+        with quiet(args.priority):
+            times, difference = measure(calls, args.budget)
         peer = next(name for name in times if name != "ours")
         ratio = times["ours"] / times[peer]
         line = f"{label}: {times['ours'] * 1e3:.3f} ms, {peer} {times[peer] * 1e3:.3f}, ratio {ratio:.2f}"
