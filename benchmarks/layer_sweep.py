@@ -1,4 +1,4 @@
-"""Single layers drawn from a grid of shapes: ``python -m benchmarks.layer_sweep [--count N] [--seed N] [--minutes M] [--only TEXT]``.
+"""Single layers drawn from a grid of shapes: ``python -m benchmarks.layer_sweep [--count N] [--seed N] [--only TEXT]``.
 
 Each is run forward beside ONNX Runtime and trained beside PyTorch. Convolutions have maps of 1 to 256, 1 to 2,048
 channels, kernels of 1 to 11, strides, dilations, groups, one to three dimensions and batches of 1 to 64; pools, dense

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+
+from .timing import installed_environment
 
 NAMES = ("mobilenetv2", "resnet18", "bert-base", "gpt2-small")
 Sample = Mapping[str, float]
@@ -55,11 +57,11 @@ def by_hand(network: Any) -> dict[str, float]:
 SIDES: Mapping[str, Callable[[Any], dict[str, float]]] = {"ours": ours, "by_hand": by_hand}
 
 
-def measure(side: str, name: str, bytecode: str) -> Sample:
+def measure(side: str, name: str, bytecode: Path) -> Sample:
     """Times of one side in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.preparing", "--only", name, "--side", side]
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": bytecode}
+    environment = installed_environment(bytecode)
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -80,7 +82,7 @@ def measured_here(side: str, name: str) -> dict[str, float]:
 def row(name: str, rounds: int) -> tuple[str, ...]:
     """Medians of both sides, of the ratios of neighbours, and of the phases."""
     with tempfile.TemporaryDirectory() as bytecode:
-        pairs = [tuple(measure(side, name, bytecode) for side in SIDES) for _ in range(rounds + 1)][1:]
+        pairs = [tuple(measure(side, name, Path(bytecode)) for side in SIDES) for _ in range(rounds + 1)][1:]
     ratios = [a["total"] / b["total"] for a, b in pairs]
     seconds = [f"{statistics.median(pair[i]['total'] for pair in pairs):.2f}" for i in (0, 1)]
     middle = {k: statistics.median(a.get(k, 0.0) for a, _ in pairs) for k in pairs[0][0] if k != "total"}

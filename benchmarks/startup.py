@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .startup_programs import JOBS, write
+from .timing import installed_environment
 
 CACHE_ALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 PROGRAMS = ("ours", "by_hand")
@@ -31,8 +32,8 @@ Sample = tuple[float, float]
 def measure(job: str, program: str, folder: Path, cache: Path, clock: Callable[[], float]) -> Sample:
     """Time [s] by a clock, and peak resident memory [MiB], of one fresh process."""
     command = [sys.executable, "-m", "benchmarks.startup_programs", job, program, str(folder)]
-    environment = os.environ | CACHE_ALL | {"JAX_COMPILATION_CACHE_DIR": str(cache)}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder.parent / "bytecode")}
+    environment = installed_environment(folder.parent / "bytecode") | CACHE_ALL
+    environment["JAX_COMPILATION_CACHE_DIR"] = str(cache)
     started = clock()
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return clock() - started, float(done.stdout.split()[-1])

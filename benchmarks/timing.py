@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 _SETTLE = 0.005
 """Pause before each measurement [s]: thread pools of the engine before spin for a while after their work."""
@@ -58,6 +60,14 @@ def interleave(
                 engines[name]()
             times[name].append(_time(engines[name], inner[name]))
     return {name: Timing(tuple(values)) for name, values in times.items()}
+
+
+def installed_environment(bytecode: Path) -> dict[str, str]:
+    """Environment of a measured process: our own, with byte code of Python in a folder, as installed packages have it.
+
+    Where Python may not write byte code, each process would compile all our modules.
+    """
+    return os.environ | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(bytecode)}
 
 
 def ratio(a: Timing, b: Timing) -> float:
