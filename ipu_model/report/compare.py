@@ -11,12 +11,13 @@ from ipu_model.report.model import Document
 from ipu_model.report.summary import KINDS
 
 MOST = 40  # rows of each list
+LEAST = 0.01  # of the largest change: smaller ones are left out
 Change = tuple[str, float, float]  # name, before, now
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Differences from an earlier report, the largest first.
+    """Differences from an earlier report, the largest first, without those below a hundredth of it.
 
     Attributes
     ----------
@@ -92,7 +93,9 @@ def _clock(r: Document) -> float:
 
 def _changed(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[Change, ...]:
     rows = [(name, float(old.get(name, 0)), float(new.get(name, 0))) for name in {**old, **new}]
-    return tuple(sorted((r for r in rows if r[1] != r[2]), key=lambda r: -abs(r[2] - r[1]))[:MOST])
+    largest = max((abs(now - was) for _, was, now in rows), default=0.0)
+    changed = (row for row in rows if row[1] != row[2] and abs(row[2] - row[1]) >= LEAST * largest)
+    return tuple(sorted(changed, key=lambda row: -abs(row[2] - row[1]))[:MOST])
 
 
 def _categories(r: Document) -> dict[str, float]:

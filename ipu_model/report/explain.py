@@ -1,4 +1,4 @@
-"""Why a program costs what it costs: cycles by sort of operation, the dearest steps with their plans, and how sure."""
+"""Why a program costs what it does: cycles by sort of operation, the most expensive steps and plans, and how sure."""
 
 # pyright: strict
 from __future__ import annotations
@@ -28,12 +28,12 @@ def _cycles(step: StepRow) -> float:
 
 
 def explain(report: Document, steps: int = 10) -> str:
-    """Text: terms of the price by sort of operation, each with its error, then the dearest steps and their plans.
+    """Text: terms of the price by sort of operation, each with its error, then the most expensive steps with plans.
 
     Parameters
     ----------
     steps : int
-        How many of the dearest steps to list; those that do alike count as one.
+        How many of the most expensive steps to list; those that do alike count as one.
     """
     check_sizes("explain", 0, steps=steps)
     within = uncertainty(report)
@@ -49,11 +49,9 @@ def explain(report: Document, steps: int = 10) -> str:
     alike: dict[tuple[str, str], list[StepRow]] = {}
     for step in report.steps:
         alike.setdefault((f"{step.primitive} {step.shape}", _plan(step)), []).append(step)
-    dearest = sorted(((sum(map(_cycles, each)), *what, each) for what, each in alike.items()), key=lambda row: -row[0])
+    most = sorted(((sum(map(_cycles, each)), *what, each) for what, each in alike.items()), key=lambda row: -row[0])
     lines += [
-        f"  {cycles / whole:6.1%}  {what} {_names(each)}: {plan}"
-        for cycles, what, plan, each in dearest[:steps]
-        if cycles
+        f"  {cycles / whole:6.1%}  {what} {_names(each)}: {plan}" for cycles, what, plan, each in most[:steps] if cycles
     ]
     return "\n".join([*lines, *(f"  assumed: {words}" for words in report.assumptions)])
 

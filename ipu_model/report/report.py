@@ -30,11 +30,11 @@ class Report(Document):
         return summary.render(self, **options)
 
     def __str__(self) -> str:
-        """Ten lines: time, where it goes, memory, and the dearest operations."""
+        """Ten lines: time, where it goes, memory, and the most expensive operations."""
         return summary.short(self)
 
     def explain(self, steps: int = 10) -> str:
-        """Text: cycles by sort of operation, how far off each sort was, and the plans of the dearest steps."""
+        """Text: cycles by sort of operation, how far off each sort was, and the plans of the most expensive steps."""
         return explain.explain(self, steps)
 
     def uncertainty(self, quantity: str = "cycles") -> Uncertainty | None:

@@ -225,13 +225,13 @@ def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f}%" if whole else "0.0%"
 
 
-DEAREST = 5  # operations in the short summary
-SAYING = 0.1  # share of the cycles below which the dearest operations together say little
+SHOWN = 5  # operations in the short summary
+SAYING = 0.1  # share of the cycles below which the most expensive operations together say little
 NAME_WIDTH = 48
 
 
 def short(r: Document) -> str:
-    """Ten lines: time, where it goes, memory, and the dearest operations."""
+    """Ten lines: time, where it goes, memory, and the most expensive operations."""
     total = max(1.0, r.cycles.total)
     shares = ", ".join(
         f"{kind.replace('inter_ipu', 'between IPUs')} {getattr(r.cycles, kind) / total:.0%}"
@@ -251,24 +251,24 @@ def short(r: Document) -> str:
         f"  {r.total_cycles:,.0f} cycles, {r.schedule.seconds * 1e3:,.3f} ms{rate}",
         f"  of which {shares or 'nothing'}",
         f"  {verdict}: fullest tile {m.max_tile:,} of {m.bytes_per_tile:,} bytes, {m.total:,} in all{remedy}",
-        *_dearest(r, total),
+        *_most_expensive(r, total),
     ]
     return "\n".join(lines)
 
 
-def _dearest(r: Document, total: float) -> list[str]:
-    """The dearest operations; the dearest scopes where single operations say little."""
+def _most_expensive(r: Document, total: float) -> list[str]:
+    """The most expensive operations; the most expensive scopes where single operations say little."""
     rows = Counter({f"{_shortened(o.node)} ({o.phase})": o.cycles.total for o in r.operations})
     scopes: Counter[str] = Counter()
     for o in r.operations:
         scopes[f"{_shortened(next(iter(pieces(o.node)), o.node))} ({o.phase})"] += o.cycles.total
-    small = sum(cycles for _, cycles in rows.most_common(DEAREST)) < SAYING * total
+    small = sum(cycles for _, cycles in rows.most_common(SHOWN)) < SAYING * total
     if small and len(scopes) < len(r.operations):
         found, count, what = scopes, len(scopes), "scopes"
     else:
         found, count, what = rows, len(r.operations), "operations"
-    lines = [f"    {cycles / total:6.1%}  {name}" for name, cycles in found.most_common(DEAREST)]
-    return [f"  dearest of {count:,} {what}:", *lines]
+    lines = [f"    {cycles / total:6.1%}  {name}" for name, cycles in found.most_common(SHOWN)]
+    return [f"  most expensive of {count:,} {what}:", *lines]
 
 
 def _shortened(name: str) -> str:

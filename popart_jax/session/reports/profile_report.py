@@ -22,7 +22,7 @@ class ProfileReport(pva.Report):
         self.model = report
 
     def __str__(self) -> str:
-        """Ten lines: time, where it goes, memory, and the dearest operations."""
+        """Ten lines: time, where it goes, memory, and the most expensive operations."""
         return str(self.model)
 
     def summary(self, **options: Any) -> str:

@@ -301,6 +301,23 @@ def test_comparison_as_text():
     assert not same.variables
 
 
+def test_comparison_leaves_out_what_hardly_changed():
+    def changed(width, rows):
+        def fn(x, y):
+            with jax.named_scope("large"):
+                x = x @ x
+            with jax.named_scope("small"):
+                return x, jnp.tanh(y)
+
+        shapes = ((width, width), (rows, 64))
+        return ipu_model.profile(fn, *(jax.ShapeDtypeStruct(shape, jnp.float16) for shape in shapes))
+
+    alone = compare(changed(1024, 4096), changed(1024, 2048))
+    assert [name.split()[0] for name, *_ in alone.operations] == ["small"]
+    both = compare(changed(2048, 4096), changed(1024, 2048))
+    assert [name.split()[0] for name, *_ in both.operations] == ["large"]
+
+
 def test_chips_with_other_clocks_are_compared_in_time():
     slow, fast = (ipu_model.profile(jnp.tanh, jnp.ones(64), target=chip, name="tanh") for chip in ("mk2", "bow"))
     found = compare(fast, slow)

@@ -157,7 +157,7 @@ def test_many_small_operations_are_listed_by_scope():
         return x
 
     lines = str(ipu_model.profile(fn, jnp.ones(64))).splitlines()
-    assert lines[4].strip() == "dearest of 3 scopes:"
+    assert lines[4].strip() == "most expensive of 3 scopes:"
     assert lines[5].split() == ["33.3%", "layer0", "(forward)"]
     assert len(lines) <= 10
 
