@@ -2,8 +2,8 @@
 
 Programs are compiled to plain machine code (`_compile_quickly`): XLA's passes over a program all run, those over its
 machine code do not. That halves the run. ``JAX_DISABLE_MOST_OPTIMIZATIONS=0 python -m pytest`` compiles as users do.
-All programs of a thread are lowered in one MLIR context (`_share_contexts`): to make one takes a fifth of the time that
-a small program takes to compile. Python keeps byte code (`_keep_byte_code`), also where the environment forbids it.
+What programs have in common is made once (`quick`). Python keeps byte code (`_keep_byte_code`), also where the
+environment forbids it.
 
 Compiled programs are dropped as a worker grows, and its peak has a limit. Memory is read from ``/proc``; on systems
 without it nothing is dropped or checked.
@@ -16,7 +16,6 @@ import gc
 import logging
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from importlib import metadata
@@ -45,26 +44,10 @@ _keep_byte_code()
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
-from jax._src.interpreters import mlir  # noqa: E402
 
-_LOCAL = threading.local()
+from .quick import forget, share  # noqa: E402
 
-
-def _share_contexts() -> None:
-    """Let JAX lower all programs of a thread in one context, which `pytest_runtest_teardown` drops now and then."""
-    make = getattr(mlir, "make_ir_context", None)
-    if make is None:  # a version of JAX that works otherwise
-        return
-
-    def shared() -> Any:
-        if not hasattr(_LOCAL, "context"):
-            _LOCAL.context = make()
-        return _LOCAL.context
-
-    mlir.make_ir_context = shared
-
-
-_share_contexts()
+share()
 
 GROWTH = 140  # MB after which a worker drops what was compiled: rarely enough that shared programs are compiled once
 STATUS = Path("/proc/self/status")
@@ -92,10 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector look less often, and never again at what collecting the tests made."""
+    """Let the garbage collector never look again at what collecting the tests made."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.hookimpl(trylast=True)
@@ -104,7 +86,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     if memory("VmRSS") - item.config.stash[_START] < GROWTH:
         return
     jax.clear_caches()
-    vars(_LOCAL).clear()
+    forget()
     _drop_plans()
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # glibc gives freed pages back only when asked

@@ -16,7 +16,7 @@ def start(module: str, *words: object) -> subprocess.Popen[str]:
     """Start a module in a process on the CPU."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(
-        [sys.executable, "-m", module, *map(str, words)], env=environment, cwd=ROOT,
+        [sys.executable, "-m", "tests.quick", module, *map(str, words)], env=environment, cwd=ROOT,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
