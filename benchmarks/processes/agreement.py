@@ -34,7 +34,7 @@ def launch(*words: object, module: str = "popart_jax", timeout: int = 600) -> No
         It failed; the text is its standard error.
     """
     command = [sys.executable, "-m", module, *map(str, words)]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode:
         raise RuntimeError(f"{command} ended with {done.returncode}:\n{done.stderr[-4000:]}")

@@ -58,7 +58,7 @@ def measure(processes: int, victim: int) -> tuple[float, float, str]:
         program = folder / "program.py"
         program.write_text(_PROGRAM)
         words = ["launch", "-n", str(processes), "--restarts", "1", str(program), str(folder / "saved")]
-        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
         pipe = subprocess.PIPE
         job = subprocess.Popen([sys.executable, "-m", "popart_jax", *words], env=environment, stdout=pipe,
                                stderr=subprocess.STDOUT, text=True)  # fmt: skip

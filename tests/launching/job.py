@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 def environment() -> dict[str, str]:
     kept = {n: v for n, v in os.environ.items() if not n.startswith("POPDIST_")}
-    return {**kept, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+    return {**kept, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
 
 
 def start(*words: object, module: str = "popart_jax", cwd: Path = ROOT) -> subprocess.Popen[str]:

@@ -169,7 +169,7 @@ with popxl.Session(ir, "ipu_hw") as session:
 def test_replicas_over_several_devices_give_the_same():
     found = []
     for devices in (1, 8):
-        env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}", "JAX_PLATFORMS": "cpu"}
+        env = {**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), "JAX_PLATFORMS": "cpu"}
         done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
         count, _, values = done.stdout.strip().splitlines()[-1].partition(" ")
