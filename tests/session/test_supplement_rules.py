@@ -111,6 +111,27 @@ def test_sessions_of_popart_refuse_what_an_ipu_lacks_also_between_casts(name, ca
     assert caught.value.args[0] == f"The data type {name} is not supported in Poplar"
 
 
+def test_what_follows_from_indices_has_32_bits_and_what_follows_from_sizes_64():
+    b = popart.Builder()
+    x = b.addInputTensor("FLOAT", [2, 3])
+    flag = b.addInputTensor("BOOL", [2, 1])
+    index, sizes = b.aiOnnx.argmax([x], 1), b.aiOnnx.shape([x])
+    narrow = [
+        b.reshape_const(b.aiOnnx, [index], [-1]),
+        b.aiOnnx.transpose([index]),
+        b.aiOnnx.where([flag, index, index]),
+    ]
+    wide = [b.aiOnnx.neg([sizes]), b.aiOnnx.concat([sizes, sizes], 0), b.aiOnnx.cast([index], "INT64")]
+    session = popart.InferenceSession(
+        b.getModelProto(), popart.DataFlow(1, dict.fromkeys([index, *narrow, *wide], All)), CPU()
+    )
+    session.prepareDevice()
+    found = {name: array.dtype for name, array in session.initAnchorArrays().items()}
+    assert [found[t] for t in (index, *narrow)] == [np.int32] * 4
+    assert [found[t] for t in wide] == [np.int64] * 3
+    assert session.getInfo(narrow[0]).data_type() == "INT32"
+
+
 def test_sizes_may_be_doubles_on_the_host():
     b = popart.Builder()
     given = b.addInputTensor("FLOAT", [2, 3])

@@ -12,6 +12,8 @@ from ...ops import Trait, facts
 
 _WIDE = {np.dtype(np.int32): np.dtype(np.int64), np.dtype(np.uint32): np.dtype(np.uint64)}
 _WIDE_ONNX = {ir.DataType.INT64, ir.DataType.UINT64}
+_TYPED_BY = {"Where": 1, "OneHot": 2}
+"""Operand whose type is that of the result, where it is not the first."""
 
 
 def host_types(graph: ir.Graph, device: Mapping[str, Type]) -> dict[str, Type]:
@@ -30,12 +32,16 @@ def host_types(graph: ir.Graph, device: Mapping[str, Type]) -> dict[str, Type]:
             mark(value)
     for node in graph:
         for value in node.outputs:
-            if not facts(node.op_type).has(Trait.INDEX_RESULT) and _is_wide(node, value, wide):
+            if not facts(node.op_type).has(Trait.INDEX_RESULT) and _is_wide(node, value, wide, device):
                 mark(value)
     return found
 
 
-def _is_wide(node: ir.Node, value: ir.Value, wide: set[str]) -> bool:
+def _is_wide(node: ir.Node, value: ir.Value, wide: set[str], device: Mapping[str, Type]) -> bool:
+    """Whether a result has 64 bits: ONNX says so, and the whole numbers that it is made of have them.
+
+    ONNX takes indices, which have 32 bits here, for 64-bit numbers, and so what follows from them.
+    """
     if node.op_type in ("Shape", "Size", "NonZero"):
         return True
     if node.op_type == "Cast":
@@ -43,7 +49,9 @@ def _is_wide(node: ir.Node, value: ir.Value, wide: set[str]) -> bool:
     if node.op_type in ("Constant", "ConstantOfShape"):
         given = node.attributes.get("value")
         return given is not None and given.value is not None and given.value.dtype in _WIDE_ONNX
-    if value.dtype is not None:
-        return value.dtype in _WIDE_ONNX
-    first = next((v for v in node.inputs if v is not None), None)
-    return first is not None and first.name in wide
+    if value.dtype is not None and value.dtype not in _WIDE_ONNX:
+        return False
+    operand = next((v.name or "" for v in node.inputs[_TYPED_BY.get(node.op_type, 0) :] if v is not None), "")
+    whole = operand in device and device[operand].dtype.kind in "iu"
+    has_body = any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values())
+    return operand in wide if whole and not has_body else value.dtype is not None
