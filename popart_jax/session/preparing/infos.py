@@ -54,4 +54,4 @@ def _is_wide(node: ir.Node, value: ir.Value, wide: set[str], device: Mapping[str
     operand = next((v.name or "" for v in node.inputs[_TYPED_BY.get(node.op_type, 0) :] if v is not None), "")
     whole = operand in device and device[operand].dtype.kind in "iu"
     has_body = any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values())
-    return operand in wide if whole and not has_body else value.dtype is not None
+    return operand in wide if value.dtype is None or (whole and not has_body) else True
