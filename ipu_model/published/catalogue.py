@@ -38,6 +38,7 @@ TOKENS_OF_A_SECOND = 50  # of speech
 DENOISING = 50  # evaluations of a diffusion network for an image
 GRAPHS = (("schnet", (6, 128)), (r"\bgin\b|\bgcn\b|\bgat\b|sage", (4, 128)), ("tgn", (1, 128)))
 WORDS, CHARACTERS = 50257, 65  # vocabulary of language models, and of those that take texts by character
+PIECE = 512  # tokens that attention in pieces takes at a time, where a row does not say how many
 # Micro-batches of an iteration where a training script has a default of its own.
 ACCUMULATED = ((r"nano-?gpt", 40),)
 RAY_SAMPLES = 256  # on each ray: 64 in the coarse network, these and 128 more in the fine one
@@ -73,6 +74,11 @@ def parameters(config: Config) -> float:
     return float(found[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[found[2]] if found else 0.0
 
 
+def piece_of(name: str) -> int:
+    """Tokens whose attention a network computes at a time, where its name says that it does so ("flash"); else 0."""
+    return PIECE if "flash" in name.lower() else 0
+
+
 def accumulated(name: str) -> int:
     """Micro-batches of an iteration of a network's own training script; 0 where none is known."""
     return next((count for pattern, count in ACCUMULATED if re.search(pattern, name.lower())), 0)
@@ -100,8 +106,9 @@ def _encoder(name: str, tokens: int, layers: int = 0) -> Build:
         heads = number(config, "heads", max(1, width // 64))
         predicted = MASKED if "pretrain" in name else 0.0
         return networks.encoder(
-            depth, width, hidden, number(config, "seq", default), batch, heads=heads, predicted=predicted
-        )
+            depth, width, hidden, number(config, "seq", default), batch, heads=heads, predicted=predicted,
+            piece=piece_of(name),
+        )  # fmt: skip
 
     return build
 
@@ -214,7 +221,7 @@ def _language(name: str) -> Build:
             words = max(CHARACTERS, round((count - 12 * layers * width**2) / width))
         return networks.encoder(
             layers, width, 4 * width, tokens, batch, heads=number(config, "heads", max(1, width // 64)),
-            vocabulary=words, predicted=1.0, causal=True,
+            vocabulary=words, predicted=1.0, causal=True, piece=piece_of(name),
         )  # fmt: skip
 
     return build

@@ -54,9 +54,11 @@ def _tokens(*shape: int) -> Any:
     return Shape(shape, np.int32)
 
 
-def transformer_layer(w: Weights, x: Array, heads: int, hidden: int, causal: bool = False) -> Array:
+def transformer_layer(
+    w: Weights, x: Array, heads: int, hidden: int, causal: bool = False, piece: int = 0
+) -> Array:  # fmt: skip
     """Attention and feed-forward, each with a residual and a normalisation."""
-    x = nn.layer_norm(w, x + nn.attention(w, x, heads, causal=causal))
+    x = nn.layer_norm(w, x + nn.attention(w, x, heads, causal=causal, piece=piece))
     return nn.layer_norm(w, x + nn.feed_forward(w, x, hidden))
 
 
@@ -64,7 +66,7 @@ def transformer_layer(w: Weights, x: Array, heads: int, hidden: int, causal: boo
 def encoder(
     layers: int, width: int, hidden: int, tokens: int, batch: int, *, heads: int = 0, kind: str = "transformer",
     served: str = "text", patch: int = 0, vocabulary: int = VOCABULARY, predicted: float = 0.0, causal: bool = False,
-    classes: int = 0,
+    classes: int = 0, piece: int = 0,
 ) -> Network:  # fmt: skip
     """A stack of transformer layers over ``batch x tokens`` tokens.
 
@@ -78,13 +80,15 @@ def encoder(
         Tokens see those before them only.
     classes : int
         Scores of an image, or of each token where no words are predicted; 0: a thousand, or two (ends of an answer).
+    piece : int
+        Tokens whose attention is computed at a time; 0 for all.
     """
     heads, tokens = heads or max(1, width // 64), max(1, tokens)
 
     def forward(w: Weights, x: Array) -> Array:
         x = nn.dense(w, x, width) if patch else jnp.take(w(vocabulary, width), x, axis=0, mode="clip")
         x = nn.layer_norm(w, x + w(tokens, width))
-        x = nn.repeat(w, layers, lambda w, x: transformer_layer(w, x, heads, hidden, causal), x)
+        x = nn.repeat(w, layers, lambda w, x: transformer_layer(w, x, heads, hidden, causal, piece), x)
         if patch:
             return nn.dense(w, x[:, 0], classes or 1000)
         count = math.ceil(tokens * predicted)

@@ -13,6 +13,7 @@ from jax import lax
 
 Array = jax.Array
 DATA = jnp.float16
+LOWEST = np.float16(-60000)  # below every score
 Block = Callable[["Weights", Array], Array]
 
 
@@ -108,8 +109,10 @@ def layer_norm(w: Weights, x: Array) -> Array:
     return (x - mean) * inverse * w(x.shape[-1]) + w(x.shape[-1])
 
 
-def attention(w: Weights, x: Array, heads: int, memory: Array | None = None, causal: bool = False) -> Array:
-    """Attention of ``[batch, tokens, width]`` over itself, or over `memory`."""
+def attention(
+    w: Weights, x: Array, heads: int, memory: Array | None = None, causal: bool = False, piece: int = 0
+) -> Array:
+    """Attention of ``[batch, tokens, width]`` over itself, or over `memory`; in pieces of `piece` tokens if given."""
     batch, tokens, width = x.shape
     if memory is None:
         q, k, v = jnp.split(dense(w, x, 3 * width), 3, -1)
@@ -119,11 +122,37 @@ def attention(w: Weights, x: Array, heads: int, memory: Array | None = None, cau
     def apart(a: Array) -> Array:
         return a.reshape(batch, -1, heads, width // heads).swapaxes(1, 2)
 
-    scores = apart(q) @ apart(k).swapaxes(2, 3) * DATA(1 / math.sqrt(width // heads))
-    if causal:
-        scores = scores + np.triu(np.full((tokens, tokens), -np.inf, np.float16), 1)
-    mixed = softmax(scores) @ apart(v)
+    scale = DATA(1 / math.sqrt(width // heads))
+    if 0 < piece < tokens and tokens % piece == 0:
+        mixed = jax.checkpoint(_in_pieces, static_argnums=3)(apart(q) * scale, apart(k), apart(v), piece)
+    else:
+        scores = apart(q) @ apart(k).swapaxes(2, 3) * scale
+        if causal:
+            scores = scores + np.triu(np.full((tokens, tokens), -np.inf, np.float16), 1)
+        mixed = softmax(scores) @ apart(v)
     return dense(w, mixed.swapaxes(1, 2).reshape(batch, tokens, width), width)
+
+
+def _in_pieces(q: Array, k: Array, v: Array, size: int) -> Array:
+    """Attention as "flash" forms compute it: one piece of the scores at a time, computed again for gradients."""
+
+    def cut(a: Array) -> Array:
+        return jnp.moveaxis(a.reshape(*a.shape[:2], -1, size, a.shape[3]), 2, 0)
+
+    def row(queries: Array) -> Array:
+        def add(sums: tuple[Array, ...], keys: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
+            mixed, most, total = sums
+            scores = queries @ keys[0].swapaxes(2, 3)
+            larger = jnp.maximum(most, scores.max(-1, keepdims=True))
+            e, less = jnp.exp(scores - larger), jnp.exp(most - larger)
+            total = total * less + lax.reduce_sum(e, (3,))[..., None]
+            return (mixed * less + e @ keys[1], larger, total), None
+
+        zeros = jnp.zeros_like(queries[..., :1])
+        (mixed, _, total), _ = lax.scan(add, (jnp.zeros_like(queries), zeros + LOWEST, zeros), (cut(k), cut(v)))
+        return mixed / total
+
+    return jnp.moveaxis(lax.map(row, cut(q)), 0, 2).reshape(q.shape)
 
 
 def softmax(x: Array) -> Array:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipu_model.published.catalogue import accumulated, is_named, network, number
+from ipu_model.published.catalogue import accumulated, is_named, network, number, piece_of
 from ipu_model.published.formula import FIXED, Formula, known
 from ipu_model.published.names import BATCHES
 from ipu_model.published.networks import Network
@@ -145,6 +145,7 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
     if precision and not re.search(r"16|half|fp8|mixed", precision):
         assumed.append(f"half precision in place of {precision}")
     assumed += [] if re.search(r"16\.16|fp16 partials", precision) else ["half partial results"]
+    assumed += [f"attention in pieces of {piece_of(name)} tokens"] if piece_of(name) else []
     assumed += [] if is_named(name) else ["a network of unknown name, priced by its configuration"]
     if not training:
         network_ = network(name, number(config, "batch", 1), config)

@@ -204,3 +204,44 @@ def test_a_small_network_on_one_ipu_waits_for_the_host_and_a_large_one_does_not(
 def seconds(name, batch):
     what, config = f"{name} training, step time", {"batch": batch}
     return published.predict({**ROW, "what": what, "unit": "s", "hardware": "GC200, 1 IPU", "config": config})
+
+
+def test_attention_in_pieces_is_attention():
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(2, 16, 8)), nn.DATA)
+    weights = [jnp.asarray(rng.normal(size=shape) / 3, nn.DATA) for shape in ((8, 24), (24,), (8, 8), (8,))]
+
+    def attended(piece):
+        return nn.attention(nn.Weights(weights), x, 2, piece=piece)
+
+    np.testing.assert_allclose(attended(4), attended(0), atol=4e-3)
+    # pieces of eight tokens: each product of the scores is a quarter as large, and runs four times
+    found = inference_products(networks.encoder(1, 64, 256, 16, 2, piece=8), (8, 8))
+    assert found == {4.0}
+    assert not inference_products(networks.encoder(1, 64, 256, 16, 2), (8, 8))
+
+
+def inference_products(net, last):
+    """How often the products with these last two extents run."""
+    program = workload.inference_program(net)
+    return {
+        program.frames[s.frame].total
+        for s in program.steps
+        if s.op.primitive == "dot_general" and s.op.outputs[0].shape[-2:] == last
+    }
+
+
+def test_flash_attention_takes_longer_on_one_chip_and_is_said():
+    config = {"d": 384, "heads": 6, "layers": 6, "seq": 1024, "batch": 4}
+    asked = {
+        "family": "training",
+        "unit": "iterations/s",
+        "hardware": "Bow, 1 IPU",
+        "precision": "fp16",
+        "config": config,
+    }
+    whole, flash = ({**asked, "what": f"nanoGPT training step rate{how}"} for how in ("", " with flash attention"))
+    # small products and exchanges of a piece cost more than all at once, and the backward pass computes them again
+    assert 1.2 < published.predict(whole) / published.predict(flash) < 3
+    assert any("pieces of 512" in text for text in explain(flash).assumed)
+    assert not any("pieces" in text for text in explain(whole).assumed)
