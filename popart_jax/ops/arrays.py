@@ -53,6 +53,20 @@ def info(x: Any) -> str:
     return type_and_shape(dtype_name(x), np.shape(x))
 
 
+def lowest(dtype: Any) -> np.ndarray:
+    """Smallest value of a type: the neutral element of max."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return np.asarray(-np.inf, dtype)
+    return np.asarray(False if dtype == np.bool_ else jnp.iinfo(dtype).min, dtype)
+
+
+def highest(dtype: Any) -> np.ndarray:
+    """Largest value of a type: the neutral element of min."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return np.asarray(np.inf, dtype)
+    return np.asarray(True if dtype == np.bool_ else jnp.iinfo(dtype).max, dtype)
+
+
 def is_float(x: Any) -> bool:
     """Whether the type is real floating point, ml_dtypes included."""
     return jnp.issubdtype(x.dtype, jnp.floating)

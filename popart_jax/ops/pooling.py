@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
-from .arrays import device_dtype, is_float, listed, wide, wrap_indices
+from .arrays import device_dtype, is_float, listed, lowest, wide, wrap_indices
 from .gradients import may_be_computed_again
 from .kernels import Computation
 from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
@@ -21,13 +21,6 @@ from .reduce import extremum_over
 from .registry import OutputCount, Static, lowers
 from .two_way import two_way
 from .windows import Window, pairs, per_dim, positive, taps, window
-
-
-def lowest(dtype: Any) -> Any:
-    """Smallest value of a type: the neutral element of max."""
-    if jnp.issubdtype(dtype, jnp.inexact):
-        return np.asarray(-np.inf, dtype)
-    return np.asarray(jnp.iinfo(dtype).min if dtype != np.bool_ else False, dtype)
 
 
 def padded(x: jax.Array, win: Window, value: Any) -> jax.Array:

@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import OpError, popart_exception
-from .arrays import Array, as_index, first_extreme, is_float, normal_axes, normal_axis, wide
+from .arrays import Array, as_index, first_extreme, highest, is_float, lowest, normal_axes, normal_axis, wide
 from .elementwise import absolute, in_float
 from .gradients import attains
 from .operator import FOLDS, INDEX_RESULT, ROUNDS, WIDE_RESULT, PopxlClass, Trait, gradient, operator
@@ -22,26 +22,12 @@ from .registry import Static, lowers
 Axes = tuple[int, ...]
 
 
-def _lowest(dtype: Any) -> Any:
-    if dtype == np.bool_:
-        return False
-    floats = jnp.issubdtype(dtype, jnp.floating)
-    return jnp.asarray(-jnp.inf, dtype) if floats else np.asarray(jnp.iinfo(dtype).min, dtype)
-
-
-def _highest(dtype: Any) -> Any:
-    if dtype == np.bool_:
-        return True
-    floats = jnp.issubdtype(dtype, jnp.floating)
-    return jnp.asarray(jnp.inf, dtype) if floats else np.asarray(jnp.iinfo(dtype).max, dtype)
-
-
 def _reduce_max(x: Any, axes: Axes) -> Any:
-    return jnp.max(x, axes, keepdims=True, initial=_lowest(x.dtype))
+    return jnp.max(x, axes, keepdims=True, initial=lowest(x.dtype))
 
 
 def _reduce_min(x: Any, axes: Axes) -> Any:
-    return jnp.min(x, axes, keepdims=True, initial=_highest(x.dtype))
+    return jnp.min(x, axes, keepdims=True, initial=highest(x.dtype))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 2))

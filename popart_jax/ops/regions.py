@@ -11,10 +11,9 @@ from jax import lax
 
 from ..errors import popart_exception, poplibs_exception
 from ..limits import limits
-from .arrays import normal_axes, wrap_indices
+from .arrays import lowest, normal_axes, wrap_indices
 from .moving import moves_texts
 from .operator import PopxlClass, gradient, operator
-from .pooling import lowest
 from .registry import Static, lowers
 
 

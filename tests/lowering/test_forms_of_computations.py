@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from jax import lax
 
+from popart_jax.ops.arrays import lowest
 from popart_jax.ops.convolution import convolve
 from popart_jax.ops.kernels import IPU, Computation, platform, tracing_for
 from popart_jax.ops.normalization import group_standardise
-from popart_jax.ops.pooling import fold_windows, lowest, max_pool_values, share_gradient
+from popart_jax.ops.pooling import fold_windows, max_pool_values, share_gradient
 from popart_jax.ops.recurrent import lstm_scan
 from popart_jax.ops.windows import Window, window
 

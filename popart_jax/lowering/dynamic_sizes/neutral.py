@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
+from ...ops.arrays import highest, lowest
 from ...ops.registry import facts
 from .padded import Padded, masked
 
@@ -55,14 +56,12 @@ def prepared(node: ir.Node, operands: Sequence[Any], mark: Padded) -> tuple[list
 
 
 def _neutral(node: ir.Node, dtype: Any) -> Any:
-    kind, floats = facts(node.op_type).neutral, jnp.issubdtype(dtype, jnp.floating)
+    kind = facts(node.op_type).neutral
     if kind in ("zero", "one"):
         return int(kind == "one")
-    limits = (jnp.finfo if floats else jnp.iinfo)(dtype)
     if kind == "unlikely":
-        return limits.min
-    lowest = kind == "lowest" and node.attributes.get_int("largest", 1)
-    return (-np.inf if lowest else np.inf) if floats else (limits.min if lowest else limits.max)
+        return (jnp.finfo if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo)(dtype).min
+    return (lowest if kind == "lowest" and node.attributes.get_int("largest", 1) else highest)(dtype)
 
 
 def rescaled(node: ir.Node, results: tuple[Any, ...], mark: Padded) -> tuple[Any, ...]:

@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ...ops.arrays import lowest
 from ...ops.gradients import may_be_computed_again
 from ...ops.kernels import IPU, XLA
-from ...ops.pooling import fold_windows, lowest, padded, share_gradient
+from ...ops.pooling import fold_windows, padded, share_gradient
 from ...ops.windows import Window, taps
 
 _FEW_TAPS, _MANY_TAPS = 16, 32

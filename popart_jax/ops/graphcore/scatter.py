@@ -11,10 +11,9 @@ import jax.numpy as jnp
 from ...enums import ScatterReduction
 from ...errors import popart_exception
 from ...model.node_parts import NodeParts
-from ..arrays import listed
+from ..arrays import highest, listed, lowest
 from ..builder_methods import builder_method
 from ..operator import ROUNDS, PopxlClass, gradient, operator
-from ..pooling import lowest
 from ..registry import lowers
 from .losses import DOMAIN
 
@@ -82,8 +81,7 @@ def _start(reduction: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     if reduction == "max":
         return jnp.full(shape, lowest(dtype))
     if reduction == "min":
-        highest = jnp.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).max
-        return jnp.full(shape, highest, dtype)
+        return jnp.full(shape, highest(dtype))
     return jnp.zeros(shape, dtype)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from ..pooling import lowest
+from ..arrays import lowest
 from ..registry import lowers, resolve
 from . import DOMAIN
 
