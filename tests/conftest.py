@@ -25,6 +25,7 @@ from typing import Any
 
 def _compile_quickly() -> None:
     """Ask for it where JAX will look, once it is imported, and where processes of tests inherit it."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads wait actively: another worker needs the core
     if "JAX_DISABLE_MOST_OPTIMIZATIONS" not in os.environ:
         os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
         if metadata.version("jaxlib").startswith("0.10."):  # other versions may end at a flag that they do not know
