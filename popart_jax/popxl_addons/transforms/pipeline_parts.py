@@ -11,8 +11,6 @@ from ...popxl import ops
 from ..graph import BoundGraph
 from .moving import local_name
 
-Staged = Mapping[int, list[Any]]
-
 
 class PipelineBoundGraph(BoundGraph):
     """A part of a pipeline; inputs and outputs are known by the ids that their tensors had before they were moved."""
