@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from ..graph import Graph
 from ..ir import Ir
 from .enums import TensorType
@@ -19,6 +22,25 @@ def remove_isolated_tensors(graph: Graph, *, variables: bool = False, constants:
             continue
         if t._value.producer() is None and not t._value.uses():
             graph._remove_tensor(t)
+
+
+def isolated_remover(graphs: Callable[[Any], Iterable[Graph]]) -> Callable[..., None]:
+    """The method of a view that removes isolated tensors from these graphs of it, with PopART's names of what stays.
+
+    Inputs and outputs of the host stay in any case, since their streams hold them.
+    """
+
+    def remove(
+        self: Any,
+        retainUsedIOTensors: bool = False,
+        retainAllIOTensors: bool = False,
+        retainVarTensors: bool = False,
+        retainConstTensors: bool = False,
+    ) -> None:
+        for graph in graphs(self):
+            remove_isolated_tensors(graph, variables=retainVarTensors, constants=retainConstTensors)
+
+    return remove
 
 
 def reachable(owner: Ir) -> list[Graph]:

@@ -9,7 +9,7 @@ from .._building.bindings import above
 from .._building.tensor import Tensor
 from ..dtypes import dtype as Dtype
 from ..graph import Graph as PopxlGraph
-from .cleanup import remove_isolated_tensors
+from .cleanup import isolated_remover
 from .copy_graph import copy_graph
 from .create_op import creator
 from .enums import TensorType
@@ -181,14 +181,7 @@ class Graph(AddsTensors):
     def setCanBeRecursivelyAutodiffed(self, value: bool) -> None:
         self._graph._can_autodiff = value
 
-    def removeIsolatedTensors(
-        self,
-        retainUsedIOTensors: bool = False,
-        retainAllIOTensors: bool = False,
-        retainVarTensors: bool = False,
-        retainConstTensors: bool = False,
-    ) -> None:
-        remove_isolated_tensors(self._graph, variables=retainVarTensors, constants=retainConstTensors)
+    removeIsolatedTensors = isolated_remover(lambda view: [view._graph])
 
 
 def _place(values: Any, index: int, value: Any, overwrite: bool) -> None:

@@ -10,7 +10,7 @@ from ...logs import module_logger
 from .._building.bindings import above
 from ..dtypes import dtype as Dtype
 from ..ir import Ir as PopxlIr
-from .cleanup import remove_isolated_tensors, remove_unreachable_graphs
+from .cleanup import isolated_remover, remove_unreachable_graphs
 from .exchange import parts
 from .patterns import Patterns, PatternsLevel, apply, apply_inplace
 from .schedule import print_schedule
@@ -81,15 +81,7 @@ class Ir:
     def removeIsolatedGraphs(self) -> None:
         remove_unreachable_graphs(self._ir)
 
-    def removeIsolatedTensors(
-        self,
-        retainUsedIOTensors: bool = False,
-        retainAllIOTensors: bool = False,
-        retainVarTensors: bool = False,
-        retainConstTensors: bool = False,
-    ) -> None:
-        for graph in self._ir._graphs.values():
-            remove_isolated_tensors(graph, variables=retainVarTensors, constants=retainConstTensors)
+    removeIsolatedTensors = isolated_remover(lambda view: list(view._ir._graphs.values()))
 
     # --- tensors --------------------------------------------------------------------------------------------------
 

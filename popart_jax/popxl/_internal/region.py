@@ -1,4 +1,4 @@
-"""`popart._internal.ir.view`: regions of tensors."""
+"""Regions of tensors: boxes of elements."""
 
 from __future__ import annotations
 

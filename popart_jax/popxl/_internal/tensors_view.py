@@ -12,7 +12,7 @@ from .._building.bindings import above
 from .._building.tensor import Tensor
 from ..dtypes import dtype as Dtype
 from ..dtypes import float32
-from .cleanup import remove_isolated_tensors
+from .cleanup import isolated_remover
 from .enums import TensorType
 from .values import Scope
 
@@ -95,15 +95,7 @@ class Tensors(AddsTensors):
     def remove(self, tensor_id: str) -> None:
         self._graph._remove_tensor(self._graph.get_tensor(tensor_id))
 
-    def removeIsolated(
-        self,
-        retainUsedIOTensors: bool = False,
-        retainAllIOTensors: bool = False,
-        retainVarTensors: bool = False,
-        retainConstTensors: bool = False,
-    ) -> None:
-        """Remove tensors that nothing makes or reads; streams stay in any case, since their objects hold them."""
-        remove_isolated_tensors(self._graph, variables=retainVarTensors, constants=retainConstTensors)
+    removeIsolated = isolated_remover(lambda view: [view._graph])
 
     def append(self, stream: Any) -> None:
         """Write the ids into a text stream."""
