@@ -16,14 +16,11 @@ from .arrays import first_extreme
 from .kernels import platform
 from .two_way import two_way
 
-_COMPUTED_AGAIN = 1 << 14
-"""Elements up to which XLA:CPU may compute an operand again for each reader; seen with 1,152, not with 9,216."""
-
 
 def attains(x: jax.Array, y: jax.Array, axes: Sequence[int], *, largest: bool) -> jax.Array:
     """Which elements equal their extremum `y` over the axes, which it keeps.
 
-    XLA may have computed small operands again, with other last bits than those that `y` was taken of: then it equals
+    XLA may have computed the operand again, with other last bits than those that `y` was taken of: then it equals
     none of them. Their first extreme element is always among the results.
     """
     same = x == y
@@ -39,8 +36,8 @@ def attains(x: jax.Array, y: jax.Array, axes: Sequence[int], *, largest: bool) -
 
 def may_be_computed_again(x: jax.Array) -> bool:
     """Whether XLA may compute the array again where it is read, with other last bits."""
-    small = isinstance(x.size, int) and 0 < x.size <= _COMPUTED_AGAIN  # sizes may be symbols
-    return small and platform() == "cpu" and jnp.issubdtype(x.dtype, jnp.floating)
+    known = isinstance(x.size, int) and x.size > 0  # sizes may be symbols
+    return known and platform() == "cpu" and jnp.issubdtype(x.dtype, jnp.floating)
 
 
 @jax.custom_jvp
