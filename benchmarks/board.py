@@ -16,7 +16,7 @@ from rich.table import Table
 
 from .timing import Timing, interleave, ratio
 
-ENGINES = ("by hand", "onnxruntime", "openvino", "torch")
+ENGINES = ("by hand", "onnxruntime", "openvino", "torch", "torch.compile")
 NOISY = 0.3
 _TIMED = 0.3
 """Part of a row's time that is spent on timing when time is short; the rest goes into making the engines."""

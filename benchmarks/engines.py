@@ -64,12 +64,21 @@ def options_by_hand(network: Network) -> dict[str, str] | None:
 
 
 def onnxruntime_inference(model: Model, feed: Mapping[str, np.ndarray]) -> Call:
-    """ONNX Runtime with as many threads as cores."""
+    """ONNX Runtime, on the CPU with as many threads as cores, or on the GPU if JAX runs there.
+
+    Raises
+    ------
+    ImportError
+        On a GPU, if the installed ONNX Runtime has no provider for it.
+    """
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
     source = model if isinstance(model, bytes) else str(model)
-    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    provider = "CUDAExecutionProvider" if jax.default_backend() == "gpu" else "CPUExecutionProvider"
+    if provider not in onnxruntime.get_available_providers():
+        raise ImportError(f"ONNX Runtime has no {provider}: install onnxruntime-gpu")
+    session = onnxruntime.InferenceSession(source, providers=[provider])
     names = [session.get_outputs()[0].name]
     return lambda: np.asarray(session.run(names, dict(feed))[0])
 
@@ -86,8 +95,8 @@ def openvino_inference(model: Model, feed: Mapping[str, np.ndarray]) -> Call:
     return lambda: request.infer(feed)[compiled.outputs[0]]
 
 
-def torch_inference(network: Network) -> Call:
-    """PyTorch eager."""
+def torch_inference(network: Network, compiled: bool = False) -> Call:
+    """PyTorch, eager or compiled."""
     from .torch_engine import torch_inference as make
 
-    return make(network)
+    return make(network, compiled)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from . import engines, layers, loops, memory, networks, popxl_rows, quantised, real, startup, training
@@ -42,8 +43,10 @@ def inference_row(name: str, batch: int) -> Calls:
     network = networks.NETWORKS[name](batch)
     calls = {"ours": engines.ours_inference(network), "by hand": engines.by_hand_inference(network)}
     calls |= _peer("onnxruntime", lambda: engines.onnxruntime_inference(network.model, network.feed))
-    calls |= _peer("openvino", lambda: engines.openvino_inference(network.model, network.feed))
-    return calls | _peer("torch", lambda: engines.torch_inference(network))
+    calls |= _peer("torch", lambda: engines.torch_inference(network))
+    if jax.default_backend() == "gpu":
+        return calls | _peer("torch.compile", lambda: engines.torch_inference(network, compiled=True))
+    return calls | _peer("openvino", lambda: engines.openvino_inference(network.model, network.feed))
 
 
 def training_row(name: str, batch: int, steps: int, rule: str = "sgd-m") -> Calls:
@@ -51,11 +54,14 @@ def training_row(name: str, batch: int, steps: int, rule: str = "sgd-m") -> Call
     make = functools.partial(networks.resnet18, training=True) if name == "resnet18" else networks.NETWORKS[name]
     network = make(batch)
     data = training.batches(network, steps)
-    calls = {
+    calls: dict[str, Callable[[], np.ndarray]] = {
         "ours": training.ours_training(network, data, rule),
         "by hand": training.by_hand_training(network, data, rule),
     }
-    return calls | _peer("torch", lambda: training.torch_training(network, data, rule))
+    calls |= _peer("torch", lambda: training.torch_training(network, data, rule))
+    if jax.default_backend() == "gpu":
+        calls |= _peer("torch.compile", lambda: training.torch_training(network, data, rule, compiled=True))
+    return calls
 
 
 def _peer(name: str, make: Callable[[], Callable[[], np.ndarray]]) -> dict[str, Callable[[], np.ndarray]]:
@@ -65,17 +71,18 @@ def _peer(name: str, make: Callable[[], Callable[[], np.ndarray]]) -> dict[str, 
         return {}
 
 
-def rows(section: str) -> Iterator[Row]:
-    """Rows of one section, their engines not made yet."""
+def rows(section: str, batch: Sequence[int] = ()) -> Iterator[Row]:
+    """Rows of one section, their engines not made yet; `batch` replaces the usual sizes of inference and training."""
     partial = functools.partial
     if section == "inference":
-        yield from ((f"{n} b{b}", partial(inference_row, n, b)) for n, bs in INFERENCE.items() for b in bs)
+        yield from ((f"{n} b{b}", partial(inference_row, n, b)) for n, bs in INFERENCE.items() for b in batch or bs)
     elif section == "real":
         yield from real.real_rows()
     elif section == "training":
         for rule in training.RULES:
-            for name, (batch, steps) in TRAINING.items():
-                yield f"train {name} b{batch} x{steps} {rule}", partial(training_row, name, batch, steps, rule)
+            for name, (usual, steps) in TRAINING.items():
+                for b in batch or (usual,):
+                    yield f"train {name} b{b} x{steps} {rule}", partial(training_row, name, b, steps, rule)
     elif section == "tiny":
         yield from tiny_rows()
         for steps in (1, 10, 100):
@@ -94,6 +101,7 @@ def main(argv: list[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="rows whose label holds this text")
+    parser.add_argument("--batch", type=int, nargs="+", default=(), help="sizes in place of the usual ones")
     parser.add_argument("--budget", type=float, default=2.0, help="seconds of timing a row")
     parser.add_argument("--output", type=Path, help="also append the rows to this Markdown file")
     parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
@@ -104,7 +112,7 @@ def main(argv: list[str] | None = None) -> int:
     chosen = [s for s in (*SECTIONS, *ON_REQUEST) if getattr(args, s)] or SECTIONS
     kept = sum(_TABLES[s] for s in chosen if s in _TABLES)
     board = Board(args.budget, args.priority, args.output, max(60 * args.minutes - kept, 0.5 * 60 * args.minutes))
-    wanted = [row for section in chosen for row in rows(section) if args.only in row[0]]
+    wanted = [row for section in chosen for row in rows(section, args.batch) if args.only in row[0]]
     for i, (label, make) in enumerate(wanted):
         board.measure(label, make, len(wanted) - i)
     if "popxl" in chosen and args.only in "popxl transformer":

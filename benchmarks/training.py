@@ -113,8 +113,8 @@ def by_hand_training(network: Network, data: Batches, rule: str) -> Call:
     return call
 
 
-def torch_training(network: Network, data: Batches, rule: str) -> Call:
-    """PyTorch eager."""
+def torch_training(network: Network, data: Batches, rule: str, compiled: bool = False) -> Call:
+    """PyTorch, eager or compiled."""
     from .torch_engine import torch_training as make
 
-    return make(network, data.x, data.y, rule)
+    return make(network, data.x, data.y, rule, compiled)

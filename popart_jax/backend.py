@@ -23,6 +23,7 @@ from .errors import popart_exception
 from .execution.placement import to_host
 from .functions.inputs import check_inputs
 from .lowering.checks.known_attributes import check_attributes
+from .lowering.full_precision import full_precision
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import check_supported
 from .model.files.load import load
@@ -62,7 +63,7 @@ class PreparedModel(BackendRep):
             Wrong number, names or types of inputs, or a node that failed.
         """
         fed = self._named(inputs)
-        with enable_x64():
+        with enable_x64(), full_precision():
             results = evaluate(self._graph, check_inputs(self._graph, fed), self.outputs, self._settings)
             return tuple(_to_host(results[name]) for name in self.outputs)
 

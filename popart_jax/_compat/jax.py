@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.monitoring
 from jax._src import config, core
+from jax._src.dispatch import runtime_tokens
 from jax.core import Tracer as Tracer
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache as persistent_cache
@@ -194,6 +195,11 @@ def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -
 def shortest_call(compiled: Any) -> Callable[..., Any]:
     """The fastest function to call a compiled program that has run before."""
     return getattr(compiled, "_call", None) or compiled
+
+
+def forget_effects() -> None:
+    """Drop the effects of a run that failed: JAX would wait for them at the end of the process, and print the error."""
+    runtime_tokens.clear()
 
 
 def has_cpu_alone() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,9 +11,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from .._compat.jax import compile_with
+from .._compat.jax import compile_with, forget_effects
 from ..buffers import give_back
 from ..limits import limits
+from ..lowering.full_precision import full_precision
 from ..lowering.on_load.stages import Stages, in_stages, preparation_of
 from ..ops.stopping import calls_host
 from ..preparation import Preparation
@@ -33,6 +34,7 @@ class Traced:
     mesh: Mesh | None
     traced: Any
     stages: Stages | None = None
+    may_fail: bool = False
 
     @property
     def jaxpr(self) -> Any:
@@ -54,20 +56,21 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
         A node can't be translated; the message names it.
     """
     mesh = None if single_device else mesh_for(step.replicas, step.parts)
-    whole = replicate(step.flat, step.in_axes, step.out_axes, step.replicas, mesh)
+    whole = full_precision()(replicate(step.flat, step.in_axes, step.out_axes, step.replicas, mesh))
     arguments = step.arguments(mesh)
     places: dict[str, Any] = {}
     if mesh is not None:
         places["out_shardings"] = step.results_at(mesh)
     donated = tuple(range(len(step.taken)))
     traced = jax.jit(whole, donate_argnums=donated, **places).trace(*arguments)
-    if calls_host(traced.jaxpr):
+    may_fail = calls_host(traced.jaxpr)
+    if may_fail:
         donated, traced = (), jax.jit(whole, **places).trace(*arguments)
     if not hoist or mesh is not None:
-        return Traced(step, mesh, traced)
+        return Traced(step, mesh, traced, may_fail=may_fail)
     begin = len(step.taken)
     stages = in_stages(traced.jaxpr, arguments, range(begin, begin + len(step.fixed)), donated)
-    return Traced(step, None, traced if stages is None else stages.step, stages)
+    return Traced(step, None, traced if stages is None else stages.step, stages, may_fail)
 
 
 def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> Executable:
@@ -84,7 +87,7 @@ def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> 
         call = compile_with(lowered, options or {})
         preparation = None if traced.stages is None else preparation_of(traced.stages)
         give_back()
-    made = Executable(traced.step, traced.mesh, call, preparation, lowered)
+    made = Executable(traced.step, traced.mesh, call, preparation, lowered, traced.may_fail)
     if made.memory is not None:
         limits.check_bytes(made.memory.peak, "A run of the program, with what lies between its operators,")
     return made
@@ -146,6 +149,8 @@ class Executable:
         Computed once from the fixed variables; its results are passed in their place.
     lowered : jax.stages.Lowered or None
         The lowered program given to XLA; None when the executable was loaded from a file.
+    may_fail : bool
+        Whether a run may be stopped half-way by the host. It is waited for, so that the old state is kept until then.
     """
 
     step: Step
@@ -153,11 +158,26 @@ class Executable:
     call: Any
     preparation: Preparation | None = None
     lowered: Any = None
+    may_fail: bool = False
 
     @property
     def text(self) -> str:
         """StableHLO of the step; empty when it was loaded from a file."""
         return "" if self.lowered is None else self.lowered.as_text()
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The program as a function of flat arguments, which returns when no error can come any more."""
+        if not self.may_fail:
+            return self.call
+        return self._to_the_end
+
+    def _to_the_end(self, *arguments: Any) -> Any:
+        try:
+            return jax.block_until_ready(self.call(*arguments))
+        except Exception:
+            forget_effects()
+            raise
 
     @cached_property
     def memory(self) -> Memory | None:
@@ -194,7 +214,7 @@ class Executable:
         """
         self.room.check()
         step = self.step
-        found = self.call(*(state[n] for n in step.taken), *fixed, *(fed[n] for n in step.fed))
+        found = self.function(*(state[n] for n in step.taken), *fixed, *(fed[n] for n in step.fed))
         count = len(step.state)
         return dict(zip(step.state, found[:count], strict=True)), dict(zip(step.results, found[count:], strict=True))
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..lowering.full_precision import full_precision
 from ..lowering.interpreter import Settings, evaluate, names
 from ..timings import phase
 from . import update
@@ -43,7 +44,8 @@ def graph_types(program: Program) -> dict[str, Type]:
         return {n: jnp.asarray(x) for n, x in found.items() if _is_tensor(x)}
 
     key = jax.eval_shape(lambda: jax.random.key(0))
-    shapes = jax.eval_shape(replicated(forward, program), bindings, key)
+    with full_precision():  # as the step will be traced: it finds these operators in the memo
+        shapes = jax.eval_shape(replicated(forward, program), bindings, key)
     return {n: Type(tuple(s.shape), np.dtype(s.dtype)) for n, s in {**bindings, **shapes}.items()}
 
 

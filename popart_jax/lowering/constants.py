@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from .._compat.jax import enable_x64
 from ..errors import popart_exception, poplibs_exception
+from .full_precision import full_precision
 from .interpreter import Settings, Walk, run_step
 from .resolve import Step, find, needs
 from .static import is_static
@@ -36,7 +37,7 @@ def folded(node: ir.Node, values: Mapping[ir.Value, np.ndarray], opsets: Mapping
         return None
     walk = Walk(Settings(opsets, popart=True), dict(values))
     try:
-        with enable_x64(True):
+        with enable_x64(True), full_precision():
             run_step(Step(node, row, 0, ()), walk)
     except (popart_exception, poplibs_exception):
         return None

@@ -14,13 +14,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._compat.jax import Primitive, Tracer, jaxpr_of, replayer
+from .._compat.jax import Primitive, Tracer, jaxpr_of, replayer, setting
 from ..ops.kernels import platform
 from ..ops.options import OperatorOptions
 from ..ops.registry import Lowering
 
 _IN_THE_KEY = frozenset({"key", "n_outputs", "training", "popart", "options", "opset", "output_type"})
 _SMALL = 1 << 10
+_SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision")  # of those that tracing reads, the ones that change
 
 _stand_in = Primitive("stand_in")
 _stand_in.def_abstract_eval(lambda *, aval: aval)
@@ -114,7 +115,7 @@ def _key_of(lowering: Lowering, operands: Sequence[Any], keywords: Mapping[str, 
     named = [(name, _key(x)) for name, x in keywords.items()]
     if None in parts or any(part is None for _, part in named):
         return None
-    return (lowering.fn, platform(), jax.config.read("jax_enable_x64"), tuple(parts), tuple(named))
+    return (lowering.fn, platform(), *map(setting, _SETTINGS), tuple(parts), tuple(named))
 
 
 def _key(x: Any) -> Any:

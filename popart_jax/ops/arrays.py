@@ -158,3 +158,15 @@ def wide(x: Any) -> Any:
     """Floating point data in at least single precision, so that sums and products of float16 are accurate."""
     kind = jnp.promote_types(x.dtype, jnp.float32)
     return x if x.dtype == kind else x.astype(kind)
+
+
+def times_power_of_two(x: Any, power: Any) -> Any:
+    """Float32 numbers times 2**power, exactly: GPUs and TPUs approximate powers, and `jnp.ldexp` with them."""
+    half = jnp.asarray(power, jnp.int32) // 2
+    return x * _power_of_two(half) * _power_of_two(power - half)
+
+
+def _power_of_two(exponent: Any) -> Any:
+    """From the bits of a float32; exponents outside of its normal range are the nearest inside."""
+    bits = (jnp.clip(exponent, -126, 127).astype(jnp.int32) + 127) << 23
+    return jax.lax.bitcast_convert_type(bits, jnp.float32)

@@ -13,7 +13,8 @@ from jax import lax
 
 from .._compat.jax import Tracer
 from ..errors import popart_exception
-from .arrays import Array, device_dtype, is_float, is_text, namespace, onnx_dtype
+from .arrays import Array, device_dtype, is_float, is_text, namespace, onnx_dtype, times_power_of_two
+from .kernels import IPU, platform
 from .operator import ELEMENTWISE, FOLDS, MOVES_DATA, MOVES_ROWS, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import lowers
 
@@ -74,12 +75,35 @@ def _truncated(x: Array, dtype: np.dtype) -> Array:
 
 def _six_bits(x: Array, dtype: np.dtype) -> Array:
     """Round to a 6-bit type, represented as float8e4m3fn: ties to even, saturated, NaN as in ml_dtypes."""
-    info = ml_dtypes.finfo(dtype)
-    wide, largest = x.astype(jnp.float32), float(info.max)
-    _, exponent = jnp.frexp(jnp.abs(wide))
-    step = jnp.exp2((jnp.maximum(exponent - 1, info.minexp) - info.nmant).astype(jnp.float32))
-    kept = jnp.clip(jnp.rint(wide / step) * step, -largest, largest)
+    wide, largest = x.astype(jnp.float32), float(ml_dtypes.finfo(dtype).max)
+    kept = jnp.clip(_on_grid(wide, dtype), -largest, largest)
     return jnp.where(jnp.isnan(wide), -0.0, kept).astype(ml_dtypes.float8_e4m3fn)
+
+
+def _on_grid(wide: Array, dtype: np.dtype) -> Array:
+    """Float32 numbers rounded to the digits of a narrower float type, ties to even; out of its range they stay."""
+    info = ml_dtypes.finfo(dtype)
+    _, exponent = jnp.frexp(jnp.abs(wide))
+    lowest = jnp.maximum(exponent - 1, int(info.minexp)) - int(info.nmant)
+    return jnp.where(jnp.isfinite(wide), times_power_of_two(jnp.rint(times_power_of_two(wide, -lowest)), lowest), wide)
+
+
+def to_float8(x: Array, dtype: Any) -> Array:
+    """Floats to an 8-bit type, out of range as XLA does.
+
+    For GPUs XLA leaves out a conversion and the one back, since it may compute with more digits than are asked for. So
+    numbers are rounded beforehand there.
+    """
+    if platform() in ("cpu", IPU):
+        return x.astype(dtype)
+    wide = x.astype(jnp.float32)
+    return jnp.where(jnp.abs(wide) <= float(ml_dtypes.finfo(dtype).max), _on_grid(wide, dtype), wide).astype(dtype)
+
+
+def from_float8(x: Array) -> Array:
+    """Float8 as float32. For GPUs XLA would make products of 8 bits of it, also of types that the library lacks."""
+    wide = x.astype(jnp.float32)
+    return wide if platform() in ("cpu", IPU) else lax.optimization_barrier(wide)
 
 
 def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "up") -> Any:
@@ -101,6 +125,8 @@ def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "u
             return x.astype(dtype)
     if is_float(x) and jnp.issubdtype(dtype, jnp.integer):
         return _truncated(x, dtype)
+    if dtype in FLOAT8 and is_float(x):
+        return to_float8(jnp.asarray(x), dtype)
     return jnp.asarray(x).astype(device_dtype(dtype))
 
 

@@ -14,7 +14,8 @@ from jax import lax
 
 from ..errors import OpError, popart_exception
 from . import primitives
-from .arrays import listed
+from .arrays import listed, times_power_of_two
+from .cast import from_float8
 from .kernels import Computation
 from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
@@ -87,9 +88,9 @@ def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_sh
     if x.dtype in _FLOAT8:
         if b is None or np.size(b) != 1 or not jnp.issubdtype(b.dtype, jnp.integer):
             raise popart_exception("Conv of FLOAT8 operands needs a scalar INT32 scale, a power of two, as third input")
-        wide = (x.astype(jnp.float32), w.astype(jnp.float32))
+        wide = (from_float8(x), from_float8(w))
         y = conv(*wide, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
-        return jnp.ldexp(y, b.reshape(())).astype(jnp.float16)
+        return times_power_of_two(y, b.reshape(())).astype(jnp.float16)
     check_groups(x.shape[1], w.shape[1], w.shape[0], group)
     check_kernel(kernel_shape, w.shape[2:])
     win = window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)

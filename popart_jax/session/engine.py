@@ -230,7 +230,7 @@ class Engine:
     ) -> Callable[[], None]:
         """A function that runs one step of the main program with given arrays, with the least overhead."""
         executable = self.programs[MAIN].executable
-        step, call, room = executable.step, shortest_call(executable.call), executable.room
+        step, call, room = executable.step, shortest_call(executable.function), executable.room
         fed = _fed([feeds[n] for n in step.fed if n != HYPER])  # hyperparameters come before the streams
         targets = [places[n] for n in step.results]
         count, reads_hyper = len(step.taken), HYPER in step.fed

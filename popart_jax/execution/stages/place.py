@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding
 
+from ...lowering.full_precision import full_precision
 from ..program import AXIS, Program
 from ..replicas import map_axes, replicate, spec
 
@@ -57,7 +58,7 @@ class Place:
         takes, gives : callable
             From the arguments to the index of the replica dimension in each argument (a tuple) and in the result.
         """
-        replicas = program.structure.replicas
+        function, replicas = full_precision()(function), program.structure.replicas
         if replicas == 1:
             return jax.jit(function)
 

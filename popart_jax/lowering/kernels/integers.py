@@ -1,4 +1,4 @@
-"""Matrix products and convolutions of 8-bit integers on the CPU.
+"""Matrix products and convolutions of 8-bit integers; on GPUs and TPUs by `exact_products`.
 
 XLA:CPU computes 32-bit integers in scalar code. For signed 8-bit integers it has fast kernels for matrix products and
 for plain convolutions of two dimensions with channels last (jaxlib 0.10), and oneDNN has faster ones (`onednn`). So
@@ -26,7 +26,7 @@ from ...ops.kernels import note_call, platform
 from ...ops.quantize import LARGEST, centred, integer_convolution, integer_product, requantised
 from ...ops.registry import lowers
 from ...ops.windows import Window, taps, window
-from . import DOMAIN, onednn
+from . import DOMAIN, exact_products, onednn
 from .convolution import convolution, in_pieces, merged
 from .correlation import is_depthwise
 from .depthwise_last import depthwise, with_channels
@@ -36,6 +36,14 @@ _EXACT = 1 << 24
 _MANY_PIECES = 64
 _TOGETHER = 4
 """Multiple of the input channels that the kernel needs: with 2 or 3 it takes 3 to 5 times as long as with 4."""
+
+
+@integer_product.form_for(*exact_products.PLATFORMS)
+def product_of_centred(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
+    """See `ops.quantize.integer_product`."""
+    if not (_is_byte(a) and _is_byte(b)) or min(np.ndim(a), np.ndim(b)) < 2:
+        return integer_product.plain(a, b, a_zero, b_zero)
+    return exact_products.product(centred(a, a_zero), centred(b, b_zero))
 
 
 @integer_product.form_for("cpu")
@@ -83,7 +91,7 @@ def _int32(like: Any, shape: Sequence[int]) -> Any:
     return like.update(shape=tuple(shape), dtype=np.dtype(np.int32))
 
 
-@integer_convolution.form_for("cpu")
+@integer_convolution.form_for("cpu", *exact_products.PLATFORMS)
 def convolution_of_bytes(x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, **attributes: Any) -> jax.Array:
     """See `ops.quantize.integer_convolution`."""
     last = (0, *range(2, x.ndim), 1)
@@ -126,6 +134,8 @@ def convolution_last(
 
 def _own_convolution(x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, *, group: int, win: Window) -> jax.Array:
     """The convolution by XLA."""
+    if platform() in exact_products.PLATFORMS and _is_byte(x) and _is_byte(w):
+        return exact_products.correlation(centred(x, x_zero), centred(w, w_zero), group, win)
     if platform() == "cpu" and _is_byte(x) and _is_byte(w):
         if group == 1 and x.ndim < 5:
             return _in_bytes(np.int8, x, w, x_zero, w_zero, group, win)

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ..arrays import times_power_of_two
 from ..builder_methods import builder_method
+from ..cast import to_float8
 from ..elementwise import aligned, popart_fmod, popart_remainder
 from ..operator import (
     EFFECT,
@@ -236,7 +238,7 @@ operator(
 @lowers("CastThenPow2Scale", domain=DOMAIN)
 def cast_then_pow2_scale(x, log2_scale, /, *, to="FLOAT16"):
     """float8 to FLOAT16 times a power of two; no gradient."""
-    return lax.stop_gradient(jnp.ldexp(x.astype(jnp.float16), jnp.asarray(log2_scale).reshape(()).astype(jnp.int32)))
+    return lax.stop_gradient(times_power_of_two(x.astype(jnp.float32), log2_scale.reshape(())).astype(jnp.float16))
 
 
 operator(
@@ -253,6 +255,6 @@ def pow2_scale_then_cast(x, log2_scale, /, *, to):
     kinds = {"FLOAT8_143": jnp.float8_e4m3fnuz, "FLOAT8_152": jnp.float8_e5m2fnuz}
     if to not in kinds:
         raise popart_exception(f"Pow2ScaleThenCast: to must be FLOAT8_143 or FLOAT8_152, not {to!r}")
-    scaled = jnp.ldexp(x.astype(jnp.float32), jnp.asarray(log2_scale).reshape(()).astype(jnp.int32))
+    scaled = times_power_of_two(x.astype(jnp.float32), log2_scale.reshape(()))
     limit = float(jnp.finfo(kinds[to]).max)
-    return lax.stop_gradient(jnp.clip(scaled, -limit, limit).astype(kinds[to]))
+    return lax.stop_gradient(to_float8(jnp.clip(scaled, -limit, limit), kinds[to]))

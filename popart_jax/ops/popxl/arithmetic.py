@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..arrays import onnx_dtype
+from ..arrays import onnx_dtype, times_power_of_two
+from ..cast import from_float8, to_float8
 from ..operator import SCALED_FLOAT8, UPDATES, PopxlClass, operator
 from ..registry import ProgramState, lowers, resolve
 from . import DOMAIN
@@ -243,7 +244,7 @@ def _scale(log2_scale: Any, program: Any) -> Any:
 
 
 def _scaled(product: Any, log2_scale: Any, program: Any) -> Any:
-    return jnp.ldexp(product, _scale(log2_scale, program)).astype(jnp.float16)
+    return times_power_of_two(product, _scale(log2_scale, program)).astype(jnp.float16)
 
 
 operator("MatMulPow2Scaled", SCALED_FLOAT8)
@@ -251,7 +252,7 @@ operator("MatMulPow2Scaled", SCALED_FLOAT8)
 
 @lowers("MatMulPow2Scaled", domain=DOMAIN)
 def matmul_pow2scaled(a, b, log2_scale, /, *, program: ProgramState):
-    return _scaled(jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32)), log2_scale, program)
+    return _scaled(jnp.matmul(from_float8(a), from_float8(b)), log2_scale, program)
 
 
 @lowers("MatMulTo", domain=DOMAIN)
@@ -268,7 +269,7 @@ def conv_pow2scaled(x, w, log2_scale, /, *, strides, pads, dilations, group, aut
     row = resolve("", "Conv", 11)
     assert row is not None
     kwargs = {"strides": strides, "pads": pads, "dilations": dilations, "group": group, "auto_pad": auto_pad}
-    return _scaled(row.fn(x.astype(jnp.float32), w.astype(jnp.float32), **kwargs), log2_scale, program)
+    return _scaled(row.fn(from_float8(x), from_float8(w), **kwargs), log2_scale, program)
 
 
 operator("ConvTransposePow2Scaled", SCALED_FLOAT8)
@@ -283,19 +284,19 @@ def conv_transpose_pow2scaled(
     assert row is not None
     kwargs = {"strides": strides, "pads": pads, "dilations": dilations, "group": group, "auto_pad": auto_pad,
               "output_padding": output_padding, "output_shape": output_shape}  # fmt: skip
-    return _scaled(row.fn(x.astype(jnp.float32), w.astype(jnp.float32), **kwargs), log2_scale, program)
+    return _scaled(row.fn(from_float8(x), from_float8(w), **kwargs), log2_scale, program)
 
 
 @lowers("Pow2ScaleThenCast", domain=DOMAIN)
 def pow2scale_then_cast(x, log2_scale, /, *, to, program: ProgramState):
     """cast(x * 2**scale); values out of range become NaN."""
-    scaled = jnp.ldexp(x.astype(jnp.float32), _scale(log2_scale, program))
-    return scaled.astype(onnx_dtype(to))
+    scaled = times_power_of_two(x.astype(jnp.float32), _scale(log2_scale, program))
+    return to_float8(scaled, onnx_dtype(to))
 
 
 @lowers("CastThenPow2Scale", domain=DOMAIN)
 def cast_then_pow2scale(x, log2_scale, /, *, to, program: ProgramState):
-    return jnp.ldexp(x.astype(jnp.float32), _scale(log2_scale, program)).astype(onnx_dtype(to))
+    return times_power_of_two(x.astype(jnp.float32), _scale(log2_scale, program)).astype(onnx_dtype(to))
 
 
 def key_of(seed: Any) -> Any:
@@ -370,7 +371,7 @@ def conv_of_flipped_pow2scaled(
     program: ProgramState,
 ):  # fmt: skip
     wide = conv_of_flipped(
-        x.astype(jnp.float32), w.astype(jnp.float32), strides=strides, pads=pads, dilations=dilations, group=group,
+        from_float8(x), from_float8(w), strides=strides, pads=pads, dilations=dilations, group=group,
         auto_pad=auto_pad, output_padding=output_padding, output_shape=output_shape,
     )  # fmt: skip
     return _scaled(wide, log2_scale, program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -37,6 +38,29 @@ def test_an_abort_that_fires_is_an_error_and_changes_no_weight():
     builder.fed[x][:] = 1
     session.run(step)
     np.testing.assert_array_equal(weights_of(session), [0, 0])
+
+
+def test_an_abort_late_in_a_long_run_changes_no_weight():
+    """Such a run goes on when the call that started it has returned, unless it is waited for."""
+    builder, size = Recorder(), 800
+    w = builder.addInitializedInputTensor(np.ones(2, np.float32), "w")
+    x = builder.feed(np.full((size, size), 1 / size, np.float32))
+    y = x
+    for _ in range(6):
+        y = builder.aiOnnx.matmul([y, x])
+    largest = builder.aiOnnx.reducemax([y], [0, 1], 0)
+    builder.aiGraphcore.abort([builder.aiOnnx.greater([largest, builder.aiOnnx.constant(np.array(5, np.float32))])])
+    session = session_of(builder, [builder.aiOnnx.mul([largest, w])], train=True, optimizer=popart.ConstSGD(size / 2))
+    step = popart.PyStepIO(builder.fed, session.initAnchorArrays())
+    session.run(step)
+    before = weights_of(session).copy()
+    assert np.all(before < 1)
+    builder.fed[x][:] = 1
+    for _ in range(3):  # the third goes straight to the program
+        with pytest.raises(popart.popart_runtime_error, match="stopped by an Abort operator"):
+            session.run(step)
+        np.testing.assert_array_equal(weights_of(session), before)
+    jax.effects_barrier()  # as at the end of the process
 
 
 def test_without_an_input_it_always_fires():
