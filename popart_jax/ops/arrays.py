@@ -161,7 +161,7 @@ def wide(x: Any) -> Any:
 
 
 def times_power_of_two(x: Any, power: Any) -> Any:
-    """Float32 numbers times 2**power, exactly: GPUs and TPUs approximate powers, and `jnp.ldexp` with them."""
+    """Float32 numbers times 2**power, exactly in the normal range; `jnp.ldexp` has powers, which GPUs approximate."""
     half = jnp.asarray(power, jnp.int32) // 2
     return x * _power_of_two(half) * _power_of_two(power - half)
 

@@ -10,6 +10,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import popart_jax as popart
 
+from ..platforms import ON_CPUS
+
+pytestmark = ON_CPUS
+
 SIZE = 128
 W = np.random.default_rng(0).normal(size=(SIZE, SIZE)).astype(np.float32)
 X = np.random.default_rng(1).normal(size=(2, SIZE)).astype(np.float32)

@@ -13,6 +13,8 @@ import popart_jax as popart
 from popart_jax.functions.with_weights import Inference
 from popart_jax.lowering.passes import autotune
 
+from ..platforms import ON_CPUS
+
 RNG = np.random.default_rng(0)
 F, I64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
@@ -47,6 +49,7 @@ def lowered_text(infer: Inference) -> list[str]:
     return [c.call.as_text() for c in infer._programs.found.values()]
 
 
+@ON_CPUS
 def test_values_for_every_batch_size_and_no_weight_is_turned_at_run_time() -> None:
     fn, params = popart.to_jax(NET)
     infer = fn.with_weights(params)
@@ -120,6 +123,7 @@ def test_a_missing_input_is_named() -> None:
         fn.with_weights(params)({})
 
 
+@ON_CPUS
 def test_measured_options_are_kept_in_the_folder_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(autotune.CANDIDATES, "cpu", ({"xla_cpu_enable_fast_math": "False"},))
     fn, params = popart.to_jax(NET)

@@ -10,6 +10,8 @@ import numpy as np
 import popart_jax as popart
 from popart_jax.lowering.passes import autotune
 
+from ..platforms import ON_CPUS
+
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
 
@@ -33,6 +35,7 @@ def test_off_by_default(monkeypatch):
     assert autotune.folder() is None
 
 
+@ON_CPUS
 def test_findings_are_kept_and_used(monkeypatch, tmp_path):
     monkeypatch.setenv(autotune.VARIABLE, str(tmp_path))
     monkeypatch.setitem(autotune.CANDIDATES, "cpu", ({"xla_cpu_enable_fast_math": "False"},))
@@ -47,6 +50,7 @@ def test_findings_are_kept_and_used(monkeypatch, tmp_path):
     assert not measured
 
 
+@ON_CPUS
 def test_on_with_one_engine_option(monkeypatch, tmp_path):
     monkeypatch.delenv(autotune.VARIABLE, raising=False)
     monkeypatch.setitem(autotune.CANDIDATES, "cpu", ({"xla_cpu_enable_fast_math": "False"},))

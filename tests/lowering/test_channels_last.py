@@ -20,6 +20,8 @@ from popart_jax.lowering.passes import channels_last
 from popart_jax.model.files.load import load
 from popart_jax.ops.kernels import tracing_for
 
+from ..platforms import EXECUTED, ON_CPUS
+
 OPSETS = {"": 11}
 
 
@@ -145,7 +147,7 @@ def quantised() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # the reference pads bytes with NaN
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("platform", EXECUTED)
 def test_quantised_operators_stay_in_layout(platform):
     proto, feed = quantised()
     graph = load(proto).graph
@@ -261,6 +263,7 @@ g(float[1,3,8,8] x, bool c, float[4,3,3,3] w, float[4,4,1,1] v) => (float[1,4,8,
 }"""
 
 
+@ON_CPUS
 def test_branches_are_laid_out_and_their_weights_turned_when_they_are_loaded():
     rng = np.random.default_rng(0)
     proto = onnx.parser.parse_model(BRANCHES)

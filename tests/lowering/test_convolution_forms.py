@@ -10,6 +10,8 @@ from jax import lax
 from popart_jax.lowering.kernels.convolution import block_diagonal, convolution, merged
 from popart_jax.ops import kernels
 
+from ..platforms import ON_CPUS
+
 CASES = {
     "few groups": ((2, 9, 8, 6), (3, 3, 3, 8), 2, (1, 1), ((1, 1), (1, 1)), (1, 1)),
     "many groups": ((2, 7, 6, 64), (3, 2, 1, 64), 64, (2, 1), ((1, 0), (0, 1)), (1, 1)),
@@ -66,6 +68,7 @@ def test_block_diagonal():
     np.testing.assert_array_equal(found, expected)
 
 
+@ON_CPUS
 def test_no_grouped_convolution_is_left_for_the_cpu():
     def step(x, w):
         return (convolution(x, w, 8, (1, 1), ((1, 1), (1, 1)), (1, 1)) ** 2).sum()

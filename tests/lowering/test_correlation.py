@@ -21,6 +21,8 @@ from popart_jax.lowering.kernels.correlation import CORRELATION, correlation, su
 from popart_jax.ops.kernels import library_called, staying, tracing_for
 from popart_jax.ops.windows import window
 
+from ..platforms import ON_CPUS
+
 CASES = {
     "usual": ((2, 30, 29, 32), (3, 3, 32, 24), 1, (1, 1), (1, 1, 1, 1), (1, 1)),
     "strides and one-sided padding": ((2, 60, 59, 19), (3, 2, 19, 40), 1, (2, 3), (0, 1, 2, 0), (1, 1)),
@@ -290,6 +292,7 @@ ROWS = {
 }
 
 
+@ON_CPUS
 @pytest.mark.parametrize("case", ROWS)
 def test_few_places_are_products_with_weights_as_they_are_stored(case):
     data, stored, _, strides, pads = ROWS[case]

@@ -15,6 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import popart_jax as popart
 
+from ..platforms import ON_CPUS
+
 X = np.ones((2, 3), np.float32)
 node = helper.make_node
 
@@ -140,6 +142,7 @@ def test_a_program_whose_intermediate_values_are_too_large_is_refused_before_it_
         made_session.prepareDevice()
 
 
+@ON_CPUS
 def test_a_later_run_without_room_leaves_the_weights_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """XLA takes donated weights before it looks for memory."""
     monkeypatch.setattr("popart_jax.execution.room._MUCH", 1 << 10)

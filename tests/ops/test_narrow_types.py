@@ -15,6 +15,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from popart_jax import backend, popart_exception
+from popart_jax.ops.arrays import times_power_of_two
+from popart_jax.ops.cast import to_float8
+from popart_jax.ops.kernels import tracing_for
 
 from .single import function, model, run
 
@@ -32,7 +35,38 @@ def test_float6_rounds_the_same_while_tracing(dtype: Any) -> None:
     np.testing.assert_array_equal(got, x.astype(dtype).astype(F32))
 
 
-@pytest.mark.parametrize("kind", [ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2fnuz])
+EIGHT = (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz)
+
+
+@pytest.mark.parametrize("kind", EIGHT)
+def test_numbers_are_rounded_before_they_become_float8_on_gpus(kind: Any) -> None:
+    """XLA may leave out a conversion and the one back there: a reader must find the rounded number all the same."""
+    rng, largest = np.random.default_rng(0), float(ml_dtypes.finfo(kind).max)
+    ties = np.arange(256, dtype=np.uint8).view(kind).astype(F32)
+    between = (ties[1:] + ties[:-1]) / 2
+    x = np.concatenate([rng.normal(size=2000) * 2.0 ** rng.integers(-20, 9, 2000), ties, between]).astype(F32)
+    x = x[np.isfinite(x) & (np.abs(x) <= largest)]
+    with tracing_for("gpu"):
+        found = np.asarray(jax.jit(lambda v: to_float8(v, kind))(x))
+        traced = jax.make_jaxpr(lambda v: to_float8(v, kind))(x)
+    wide = traced.jaxpr.eqns[-1].invars[0]
+    assert wide.aval.dtype == F32
+    (rounded,) = jax.core.eval_jaxpr(traced.jaxpr.replace(outvars=[wide]), traced.consts, x)
+    np.testing.assert_array_equal(found.astype(F32), x.astype(kind).astype(F32))
+    np.testing.assert_array_equal(np.asarray(rounded), x.astype(kind).astype(F32))
+    outside = np.float32([np.inf, -np.inf, np.nan, 2 * largest, -3e38])
+    with tracing_for("gpu"):
+        there = np.asarray(jax.jit(lambda v: to_float8(v, kind))(outside))
+    np.testing.assert_array_equal(there.astype(F32), outside.astype(kind).astype(F32))
+
+
+def test_powers_of_two_are_exact() -> None:
+    x = np.float32([1.7, -3.1e-20, 2.5e30, 0, np.inf])
+    for power in (-50, -33, -1, 0, 5, 31, 200):
+        np.testing.assert_array_equal(times_power_of_two(x, np.int32(power)), np.ldexp(x, power), str(power))
+
+
+@pytest.mark.parametrize("kind", EIGHT[1::2])
 def test_popart_s_float8_convolution_has_a_scale(kind: Any) -> None:
     rng = np.random.default_rng(1)
     x, w = rng.normal(size=(1, 2, 5, 5)).astype(kind), rng.normal(size=(3, 2, 3, 3)).astype(kind)

@@ -16,7 +16,7 @@ from popart_jax import popxl
 from popart_jax import popxl_addons as addons
 from popart_jax.popxl import ops
 
-BATCH, EPOCHS, RATE = 16, 12, 0.15
+BATCH, EPOCHS, RATE = 16, 12, 0.08
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -26,6 +26,10 @@ from popart_jax.session import engine, start_files
 from popart_jax.session import start_lookup as start
 from popart_jax.session.preparing import prepared
 
+from ..platforms import ON_CPUS
+
+pytestmark = ON_CPUS
+
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 W = np.linspace(-2, 3, 4 * 1100, dtype=np.float32).reshape(4, 1100)  # more than the message holds
 B = np.linspace(0, 1, 1100, dtype=np.float32)

@@ -19,6 +19,10 @@ from popart_jax import learnt
 from popart_jax.session import parts as session_parts
 from popart_jax.session import start_lookup as start
 
+from ..platforms import ON_CPUS
+
+pytestmark = ON_CPUS
+
 RNG = np.random.default_rng(0)
 X, LABELS = RNG.normal(size=(2, 6, 5)).astype(np.float32), RNG.integers(0, 4, (2, 6)).astype(np.int32)
 W1, W2 = RNG.normal(size=(5, 7)).astype(np.float32), RNG.normal(size=(7, 4)).astype(np.float32)

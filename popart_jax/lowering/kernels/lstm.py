@@ -29,10 +29,10 @@ def logistic_by_tanh(x: jax.Array) -> jax.Array:
     return half * jnp.tanh(half * x) + half
 
 
-@accurate_tanh.form_for("cpu")
+@accurate_tanh.form_for(XLA)
 @jax.custom_jvp
 def tanh_by_exp(x: jax.Array) -> jax.Array:
-    """tanh by its definition where XLA:CPU's is off by four units in the last place, near saturation.
+    """tanh by its definition where XLA's is off by four units in the last place (on CPUs), near saturation.
 
     There only the small term of the definition is rounded coarsely. Half types are computed in a wider type.
     """

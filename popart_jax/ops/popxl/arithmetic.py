@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arrays import onnx_dtype, times_power_of_two
 from ..cast import from_float8, to_float8
+from ..convolution import flipped
 from ..operator import SCALED_FLOAT8, UPDATES, PopxlClass, operator
 from ..registry import ProgramState, lowers, resolve
 from . import DOMAIN
@@ -344,16 +345,12 @@ def _drop(x: Any, seed: Any, shape: Any, ratio: float) -> Any:
 @lowers("ConvFlipWeights", domain=DOMAIN)
 def conv_flip_weights(w, /, *, group=1):
     """Flip float8 weights; elements are only moved, so any type will do."""
-    from ..convolution import flipped
-
     return flipped(w, group)
 
 
 @lowers("ConvOfFlipped", domain=DOMAIN)
 def conv_of_flipped(x, w, /, *, strides, pads, dilations, group, auto_pad, output_padding=(), output_shape=()):
     """Transposed convolution on weights that are flipped already; flipping twice is the identity."""
-    from ..convolution import flipped
-
     row = resolve("", "ConvTranspose", 11)
     assert row is not None
     return row.fn(
