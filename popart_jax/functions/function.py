@@ -304,7 +304,8 @@ class OnnxFunction:
         Parameters
         ----------
         params : mapping of str to array
-            The weights, from `to_jax` or trained since.
+            The weights, from `to_jax` or trained since. NumPy arrays are read where they are, without a copy: do not
+            write into them afterwards.
         autotune : bool or path, optional
             Whether to measure XLA's compiler options, or the folder to store measurements in; by default
             ``POPART_JAX_AUTOTUNE`` decides.
