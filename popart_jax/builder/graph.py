@@ -116,6 +116,8 @@ class GraphUnderConstruction:
             numbered = attributes
         node_attributes = [*(to_attribute(k, v) for k, v in numbered.items()), *self._context_attributes(attributes)]
         node = ir.Node(domain, op, operands, node_attributes, num_outputs=outputs, name=self._node_name(op, context))
+        if op == "Constant":
+            node.metadata_props[attribute_names.CONSTANT] = "Builder"
         for i, value in enumerate(node.outputs):
             value.name = self._names.claim(op, i)
             self._values[value.name] = value

@@ -8,6 +8,7 @@ By default every float weight is a parameter, wherever the file stores it, excep
   operators whose results are never floating point (comparisons);
 - zeros as the initial state of a recurrent layer, unless the exporter marked them as a parameter;
 - attention masks: tensors of nothing but zeros and very negative numbers;
+- constants that a Builder or a GraphTransformer made;
 - tensors that the exporter (PyTorch's, for instance) marked as a buffer, as a constant, or as computed from no weight,
   and scalar constants of formulas.
 """
@@ -26,6 +27,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..errors import popart_exception
+from ..model.attribute_names import CONSTANT
 from ..model.checks import signatures
 from ..model.files.stored import Stored
 from ..ops.registry import resolve
@@ -104,6 +106,8 @@ _SETTINGS = {"Clip": "the limit of a Clip", "Dropout": "the ratio of a Dropout"}
 
 def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
     """Why a tensor is not a parameter; '' if it is one."""
+    if CONSTANT in one.metadata:
+        return "a constant, said who built the model"
     uses = _uses(one.value)
     if uses and all(_is_statistic(node, at) for node, at in uses):
         return _STATE

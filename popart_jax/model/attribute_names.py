@@ -25,6 +25,9 @@ COLLECTIVE_OPERATOR = "__collectiveOperator"
 DEBUG_INFO = "__debug_info_id"
 """Number of a node in the graph that a Builder made; readers of `getAllNodeAttributeNames` expect one."""
 
+CONSTANT = "popart_jax.constant"
+"""Metadata key of Constant nodes that a Builder or a GraphTransformer made: whoever asked for one wants no weight."""
+
 REPLICATION_FACTOR = "__replicationFactor"
 TYPES = {
     **dict.fromkeys(

@@ -12,6 +12,7 @@ from onnx import TensorProto
 from .._calls import checked
 from ..errors import noted, popart_exception
 from . import tensors
+from .attribute_names import CONSTANT
 from .checks.initializers import check_initializers
 from .checks.onnx_checker import check_model
 from .files.external import is_external, read_external, save_externally
@@ -149,9 +150,7 @@ class GraphTransformer:
         missing = [name for name in ids if name not in known]
         if missing:
             raise popart_exception(f"TensorId {missing[0]} not in the model initalizers")
-        constants = [
-            onnx.helper.make_node("Constant", [], [name], value=_inline(known[name])) for name in dict.fromkeys(ids)
-        ]
+        constants = [_constant(known[name]) for name in dict.fromkeys(ids)]
         rest = list(graph.node)
         del graph.node[:]
         graph.node.extend([*constants, *rest])
@@ -225,6 +224,13 @@ def _store(tensor: TensorProto, kind: int, array: np.ndarray) -> None:
 def _inline(tensor: TensorProto) -> TensorProto:
     """The tensor with its data inside, as ONNX writes them."""
     return onnx.numpy_helper.from_array(_values(tensor), tensor.name)
+
+
+def _constant(tensor: TensorProto) -> onnx.NodeProto:
+    """A Constant node of the tensor, marked as chosen: others may hold weights that an exporter put there."""
+    node = onnx.helper.make_node("Constant", [], [tensor.name], value=_inline(tensor))
+    node.metadata_props.add(key=CONSTANT, value="GraphTransformer")
+    return node
 
 
 def _drop(field, names: set[str]) -> None:

@@ -90,6 +90,26 @@ def test_the_user_says_what_is_trained(tmp_path: Path) -> None:
         trained(before, trainable="weight")
 
 
+def test_constants_that_the_user_made_are_not_trained(tmp_path: Path) -> None:
+    transformer = popart.GraphTransformer(network(18).SerializeToString())
+    transformer.convertInitializersToConstants(["kernel", "bias"])
+    builder = popart.Builder(transformer.getModelProto())
+    y = builder.aiOnnx.add([builder.getOutputTensorIds()[0], builder.aiOnnx.constant(np.ones(3, np.float32))])
+    flow = popart.DataFlow(1, {y: popart.AnchorReturnType("All")})
+    loss, device = builder.aiGraphcore.l1loss([y], 0.1), popart.DeviceManager().createCpuDevice()
+    session = popart.TrainingSession(builder.getModelProto(), flow, loss, popart.ConstSGD(0.1), device)
+    session.prepareDevice()
+    session.weightsFromHost()
+    session.run(popart.PyStepIO({"x": X}, session.initAnchorArrays()))
+    session.modelToHost(str(tmp_path / "trained.onnx"))
+    before, after = (
+        {n.output[0]: onnx.numpy_helper.to_array(n.attribute[0].t) for n in m.graph.node if n.op_type == "Constant"}
+        for m in (onnx.load_from_string(builder.getModelProto()), onnx.load(tmp_path / "trained.onnx"))
+    )
+    assert len(before) == 4
+    assert {name for name in before if not np.array_equal(before[name], after[name])} == {"w"}  # the exporter's
+
+
 @pytest.mark.parametrize(
     ("start", "refusal"),
     [

@@ -111,7 +111,8 @@ def _constants(graph: Iterable[ir.Node]) -> Iterator[Stored]:
             tensor = _constant_tensor(node)
             if tensor is not None and len(tensor.shape) and _is_float(tensor.dtype):
                 (value,) = node.outputs
-                yield Stored(value.name or node.name or "", tensor, value, node, dict(value.metadata_props))
+                notes = {**value.metadata_props, **node.metadata_props}
+                yield Stored(value.name or node.name or "", tensor, value, node, notes)
 
 
 def _constant_tensor(node: ir.Node) -> Any:
