@@ -88,6 +88,23 @@ def test_a_function_that_is_called_twice_has_one_weight() -> None:
     np.testing.assert_allclose(fn({name: np.array([3.0, 5.0], np.float32)}, x)["y"], [[9.0, 25.0]])
 
 
+@pytest.mark.parametrize("other", ["float {0.25}", "int64[2] {7, 8}"])
+def test_values_of_two_functions_may_share_a_name(other: str) -> None:
+    """The first keeps it when functions are inlined; the second is the parameter of that name."""
+    model = parse(
+        '<ir_version: 8, opset_import: ["": 17, "l": 1]> g(float[N,2] x) => (float[N,2] y) '
+        '{ a = l.first(x) y = l.second(a) } <domain: "l", opset_import: ["": 17]> first(x) => (y) '
+        f"{{ w = Constant<value = {other}>() c = CastLike(w, x) y = Mul(x, c) }} "
+        '<domain: "l", opset_import: ["": 17]> second(x) => (y) '
+        "{ w = Constant<value = float[2] {3.0, 4.0}>() y = Add(x, w) }"
+    )
+    x = RNG.normal(size=(3, 2)).astype(np.float32)
+    theirs = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+    fn, params = popart.to_jax(model)
+    assert len(params) == 1
+    np.testing.assert_allclose(fn(params, x)["y"], np.asarray(theirs), rtol=1e-6)
+
+
 def test_what_no_gradient_should_move_is_left_out_with_a_reason() -> None:
     hidden = np.triu(np.full((4, 4), -3.4e38, np.float32), 1)
     model = parse(

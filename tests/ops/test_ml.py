@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import onnx
 import onnxruntime
@@ -169,6 +170,14 @@ def test_numbers_are_looked_up_inside_a_trace() -> None:
         fn, params = to_jax(keys)
     for call in (fn, fn.jit):
         np.testing.assert_array_equal(next(iter(call(params, x).values())), [[1, -1, 2, -1]])
+    whole = np.array([[2, 1, 5]])
+    for proto, expected in (
+        (model("LabelEncoder", whole, keys_int64s=[1, 2], values_int64s=[7, 9]), [[9, 7, -1]]),
+        (model("OneHotEncoder", whole, cats_int64s=[1, 2], zeros=0), [[[0, 1], [1, 0], [0, 0]]]),
+    ):
+        with pytest.warns(UserWarning, match="no trainable"):
+            fn, params = to_jax(proto)
+        np.testing.assert_array_equal(next(iter(jax.jit(fn)(params, whole).values())), expected)
     texts = model("LabelEncoder", x, keys_floats=[1.0], values_strings=["one"])
     with pytest.warns(UserWarning, match="no trainable"):
         fn, params = to_jax(texts)

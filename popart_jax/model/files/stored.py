@@ -6,6 +6,7 @@ The names are the same each time a file is read, so that trained values can be w
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -72,6 +73,7 @@ def stored_floats(model: ir.Model) -> dict[str, Stored]:
     """
     found: dict[str, Stored] = {}
     taken = {v.name for node in model.graph for v in node.outputs} | {v.name for v in model.graph.inputs}
+    taken |= model.graph.initializers.keys()
     for owner, graph in _graphs(model):
         for one in (*_initializers(graph), *_constants(graph)):
             free = one.name and one.name not in found and (graph is model.graph or one.name not in taken)
@@ -141,6 +143,7 @@ def lift(graph: ir.Graph, stored: Mapping[str, Stored]) -> None:
     if not names:
         return
     lifted: dict[str, ir.Value] = {}
+    _free_names(graph, set(names.values()))
     for inner in (graph, *graph.subgraphs()):
         for value in list(inner.initializers.values()):
             if inner is not graph and id(value.const_value) in names:
@@ -153,6 +156,16 @@ def lift(graph: ir.Graph, stored: Mapping[str, Stored]) -> None:
             if tensor is not None and id(tensor) in names:
                 _replace(inner, node.outputs[0], _lifted(graph, names[id(tensor)], tensor, lifted))
                 inner.remove(node, safe=True)
+
+
+def _free_names(graph: ir.Graph, wanted: set[str]) -> None:
+    """Rename what bears a wanted name: a value of another function may have kept it when functions were inlined."""
+    fresh = (f"{name}/inner{number}" for number in itertools.count() for name in wanted)
+    for inner in (graph, *graph.subgraphs()):
+        own = inner.inputs if inner is not graph else ()
+        for value in (*own, *inner.initializers.values(), *(v for node in inner for v in node.outputs)):
+            if value.name in wanted and value not in graph.outputs:
+                value.name = next(fresh)
 
 
 def _lifted(graph: ir.Graph, name: str, tensor: Any, lifted: dict[str, ir.Value]) -> ir.Value:

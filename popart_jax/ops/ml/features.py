@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -74,7 +75,10 @@ def feature_vectorizer(*xs: Array, inputdimensions: Sequence[int] = ()) -> Array
 def one_hot_encoder(
     x: Any, /, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (), zeros: int = 1
 ) -> Array:
-    """Numbers are truncated to integers; they match no text category. Of equal categories the last counts."""
+    """Numbers are truncated to integers; they match no text category. Of equal categories the last counts.
+
+    A compiled program can't refuse an element that is none of the categories: it has zeros there.
+    """
     if is_text(x):
         hot = x[..., None] == np.asarray(cats_strings, object)
     elif len(cats_int64s):
@@ -84,7 +88,7 @@ def one_hot_encoder(
         hot = np.zeros((*x.shape, len(cats_strings)), bool)
     known: Sequence[Any] = cats_strings if is_text(x) or not len(cats_int64s) else cats_int64s
     hot = hot & np.array([name not in known[i + 1 :] for i, name in enumerate(known)], bool)
-    if not zeros and not np.all(np.any(np.asarray(hot), -1)):
+    if not zeros and not isinstance(hot, Tracer) and not np.all(np.any(np.asarray(hot), -1)):
         raise popart_exception("OneHotEncoder: zeros is 0, but an element is none of the categories")
     return hot.astype(np.float32)
 
@@ -111,7 +115,7 @@ def _traced_map(x: Any, keys: Sequence[Any], values: np.ndarray, default: Any) -
     same = x[..., None] == wanted
     if jnp.issubdtype(x.dtype, jnp.floating):
         same |= jnp.isnan(x)[..., None] & np.isnan(wanted)
-    last = len(keys) - 1 - jnp.argmax(same[..., ::-1], -1)
+    last = len(keys) - 1 - jax.lax.argmax(same[..., ::-1], same.ndim - 1, np.int32)
     return jnp.where(same.any(-1), jnp.asarray(values)[last], jnp.asarray(default, values.dtype))
 
 
