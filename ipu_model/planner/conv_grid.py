@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,16 +14,11 @@ from ipu_model.checks import check_choice, check_finite, check_sizes
 from ipu_model.planner import conv_reduce
 from ipu_model.planner.conv_params import ConvParams, Pass, cdiv
 from ipu_model.planner.conv_transforms import Problem
-from ipu_model.planner.conv_vertices import Tile, Vertex, tile_cycles
+from ipu_model.planner.conv_vertices import Tile, Vertex, product, tile_cycles
 from ipu_model.target import Machine
 
 Array = np.ndarray
 SIZES = {"half": 2, "float": 4}
-
-
-def product(arrays: Iterable[Array]) -> Array:
-    """The product of arrays, element by element; `numpy.prod` would copy all of them into one first."""
-    return functools.reduce(operator.mul, arrays)
 
 
 def windows(p: ConvParams, out: Sequence[Array], kernel: Sequence[Array]) -> Array:
@@ -204,10 +198,7 @@ class Grid:
 
         def make() -> Array:
             t, v = self.tile, self.v
-            n = t.ins * v.ipg * t.outs * v.opg * t.groups * v.gpg
-            for k in t.kernel:
-                n = n * k
-            return n
+            return product([t.ins * v.ipg * t.outs * v.opg * t.groups * v.gpg, *t.kernel])
 
         return self._cached("weights", make)
 
@@ -217,10 +208,7 @@ class Grid:
 
         def make() -> Array:
             t, v = self.tile, self.v
-            n = t.batch * t.outs * v.opg * t.groups * v.gpg
-            for o in t.out:
-                n = n * o
-            return n
+            return product([t.batch * t.outs * v.opg * t.groups * v.gpg, *t.out])
 
         return self._cached("parts", make)
 

@@ -119,21 +119,19 @@ class ConvParams:
         return n
 
     def replace_dim(self, d: int, **changes: int) -> ConvParams:
-        """Copy with some properties of dimension `d` changed."""
-        new = {}
+        """Copy with some properties changed: those that have a value for each dimension in dimension `d` only."""
+        new: dict[str, int | Dims] = {}
         for name, value in changes.items():
-            dims = list(getattr(self, name))
-            dims[d] = value
-            new[name] = tuple(dims)
-        return dataclasses.replace(self, **new)
+            old = getattr(self, name)
+            new[name] = (*old[:d], value, *old[d + 1 :]) if isinstance(old, tuple) else value
+        return dataclasses.replace(self, **new)  # pyright: ignore[reportArgumentType]
 
     def canonical(self) -> ConvParams:
         """The convolution without the padding and input elements at the upper end that no output reads."""
-        params = self
-        for d in range(self.dims):
-            read = (self.out[d] - self.out_padding[d] - 1) * self.stride[d] + self.transformed_kernel[d]
-            params = params.replace_dim(d, pad_upper=self.pad_upper[d] - (self.transformed_in[d] - read))
-        return params
+        sizes = zip(self.pad_upper, self.transformed_in, self.out, self.out_padding, self.stride,
+                    self.transformed_kernel, strict=True)  # fmt: skip
+        pads = tuple(hi - size + (out - more - 1) * stride + kernel for hi, size, out, more, stride, kernel in sizes)
+        return self if pads == self.pad_upper else dataclasses.replace(self, pad_upper=pads)
 
     def backward(self) -> ConvParams:
         """The convolution that turns the output gradient into the input gradient."""

@@ -253,7 +253,7 @@ def _within(
     if v.method == "slic":
         lists[p.dims + 2] = lists[p.dims + 2][:, lists[p.dims + 2][1] == 1]
     unit = v.gpg * v.ipg * v.opg * math.prod(serial) / (v.rate * math.prod(phases(p)))
-    quick = Quick(job.beside, unit, _least_copy(problem, v, options, 1) / math.prod(serial), least_start(v, p, machine))
+    quick = Quick(job.beside, unit, _least_copy(problem, v, options, 1) / math.prod(serial))
     grid = Grid(problem, v, machine, options, *serial, thinned(lists), [])
     return promising(grid, sizes, tiles, limit, quick) or (None, np.zeros(0))
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipu_model.planner.conv_grid import SIZES, Grid, product, windows
+from ipu_model.planner.conv_grid import SIZES, Grid, windows
 from ipu_model.planner.conv_params import ConvParams, cdiv
+from ipu_model.planner.conv_vertices import Tile, least_pair_cycles, product
 
 Array = np.ndarray
 MOST_COMBINATIONS = 5_000_000  # of splits of one problem, before those that need too many tiles are dropped
@@ -83,20 +84,22 @@ class Spatial:
         The position of each split in the list of its dimension.
     used : array
         Tiles used.
-    work, inputs, weights, results : array
-        Multiplies for each pair of channels, elements of the input for each input channel, of the weights for each
-        pair and of the results for each output channel.
+    work, inputs, results : array
+        Multiplies for each pair of channels, elements of the input for each input channel and of the results for each
+        output channel.
     received : array
-        The elements of the weights that are not at home on the tile.
+        Elements of the weights for each pair of channels that are not at home on the tile.
+    tile : Tile
+        The share of the fullest tile, with one group of input and one of output channels.
     """
 
     index: list[Array]
     used: Array
     work: Array
     inputs: Array
-    weights: Array
     results: Array
     received: Array
+    tile: Tile
 
 
 @functools.lru_cache(maxsize=64)
@@ -115,8 +118,9 @@ def spatial_splits(p: ConvParams, groups: int, tiles: int, counts: tuple[int, ..
     outputs, weights = share[n] * product(out), share[n + 3] * groups * product(kernel)
     return Spatial(
         index, product(split), outputs * share[n + 3] * product(kernel),
-        share[n] * share[n + 3] * groups * windows(p, out, kernel), weights, outputs * share[n + 3] * groups,
+        share[n] * share[n + 3] * groups * windows(p, out, kernel), outputs * share[n + 3] * groups,
         weights * (1 - 1 / product(split[: n + 1])),
+        Tile(share[n + 3], share[n + 2], share[n + 1], share[n], out, kernel),
     )  # fmt: skip
 
 
@@ -132,21 +136,18 @@ class Quick:
         Cycles of arithmetic for each product of shares.
     copied : float
         Least cycles of rearranging operands on one tile alone.
-    start : float
-        Cycles of each weight beside its multiplies.
     """
 
     beside: float
     unit: float
     copied: float
-    start: float
 
     def factors(self, s: Spatial, grid: Grid) -> Array:
         """The factors of the bound that depend on field, batch, groups and kernel, in the order of `_channels`."""
         v, serial = grid.v, grid.serial
         word = SIZES[v.data] / grid.machine.exchange_bytes
         inputs = serial * word * v.ipg * s.inputs
-        weights = serial * v.ipg * v.opg * (word * s.received + self.start * s.weights) + self.unit * s.work
+        weights = serial * (v.ipg * v.opg * word * s.received + least_pair_cycles(v, grid.p, s.tile, grid.machine))
         results = serial * v.opg * grid.partial_bytes / grid.machine.exchange_bytes * s.results
         return np.stack([inputs, weights, results, serial * self.copied / s.used], 1)
 
@@ -168,10 +169,10 @@ def promising(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float, quic
     factors = quick.factors(spatial, grid)
     # if every tile is used, the shares of the channels are as small as possible
     fewest = np.maximum(1.0, sizes[n + 1] * sizes[n + 2] / tiles * spatial.used)
-    least = factors[:, 1] * fewest + factors[:, 2] + factors[:, 3] * spatial.used / tiles
+    rest = factors[:, 2] + factors[:, 3] * spatial.used / tiles
     arithmetic = quick.unit * spatial.work * fewest
     limit *= 1 + ROUNDING
-    likely = np.nonzero((least <= limit) & (arithmetic <= limit - quick.beside))[0]
+    likely = np.nonzero((factors[:, 1] * fewest + rest <= limit) & (arithmetic <= limit - quick.beside))[0]
     at_once, found = max(1, AT_ONCE // len(used)), []
     for start in range(0, len(likely), at_once):
         part = likely[start : start + at_once]

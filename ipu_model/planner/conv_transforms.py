@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -90,8 +91,7 @@ def _can_expand(p: ConvParams, d: int) -> bool:
 def _expand(p: ConvParams, d: int) -> ConvParams:
     """Make the kernel positions of dimension `d` input channels (im2col)."""
     plain = {"stride": 1, "in_dilation": 1, "kernel_dilation": 1, "pad_lower": 0, "pad_upper": 0, "out_padding": 0}
-    wide = p.replace_dim(d, field=p.out[d], kernel=1, **plain)
-    return dataclasses.replace(wide, in_channels=p.in_channels * p.kernel[d])
+    return p.replace_dim(d, field=p.out[d], kernel=1, in_channels=p.in_channels * p.kernel[d], **plain)
 
 
 def _can_flatten_out(p: ConvParams, d: int) -> bool:
@@ -101,8 +101,8 @@ def _can_flatten_out(p: ConvParams, d: int) -> bool:
 def _flatten_out(p: ConvParams, d: int) -> ConvParams:
     """Make the outputs of dimension `d` output channels."""
     plain = {"stride": 1, "in_dilation": 1, "kernel_dilation": 1, "pad_lower": 0, "pad_upper": 0, "out_padding": 0}
-    flat = p.replace_dim(d, field=1, kernel=1, **plain)
-    return dataclasses.replace(flat, in_channels=p.in_channels * p.field[d], out_channels=p.out_channels * p.out[d])
+    channels = {"in_channels": p.in_channels * p.field[d], "out_channels": p.out_channels * p.out[d]}
+    return p.replace_dim(d, field=1, kernel=1, **channels, **plain)
 
 
 def _merge_dims(p: ConvParams) -> ConvParams:
@@ -118,12 +118,11 @@ def _merge_dims(p: ConvParams) -> ConvParams:
     ]
     if not plain:
         return p
-    *outer, inner = plain
-    size = p.batch * p.field[inner]
-    for d in outer:
-        size *= p.field[d]
-        p = p.replace_dim(d, field=1)
-    return dataclasses.replace(p, batch=1).replace_dim(inner, field=size)
+    field = list(p.field)
+    for d in plain:
+        field[d] = 1
+    field[plain[-1]] = p.batch * math.prod(p.field[d] for d in plain)
+    return p if (p.batch, p.field) == (1, tuple(field)) else dataclasses.replace(p, batch=1, field=tuple(field))
 
 
 def _group_factors(p: ConvParams) -> list[int]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -20,6 +21,11 @@ from ipu_model.target import Machine
 Array = np.ndarray
 FEWEST_OUTPUTS = 8  # output channels of a group; addresses used by dense layers in float show no smaller group
 Method = Literal["amp", "slic", "hmac", "vmac", "outer"]
+
+
+def product(arrays: Iterable[Array]) -> Array:
+    """The product of arrays, element by element; `numpy.prod` would copy all of them into one first."""
+    return functools.reduce(operator.mul, arrays)
 
 
 class Vertex(NamedTuple):
@@ -148,7 +154,9 @@ def _outer_product(p: ConvParams, machine: Machine, partials: str) -> Iterator[V
 def tile_cycles(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
     """Tile cycles of the fullest tile."""
     if v.method == "amp":
-        return _amp_pointwise(v, t, machine) if _pointwise(v, p, t) else _amp_kernel(v, p, t, machine)
+        return _one_position_or_more(
+            v, p, t, lambda: _amp_pointwise(v, t, machine), lambda: _amp_kernel(v, p, t, machine)
+        )
     if v.method == "slic":
         return _slic_cycles(v, p, t)
     if v.method == "hmac":
@@ -158,8 +166,27 @@ def tile_cycles(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
     return _outer_cycles(v, t)
 
 
-def _pointwise(v: Vertex, p: ConvParams, t: Tile) -> bool:
-    return v.height == 1 and _rows_alone(p) and all(int(k.max(initial=1)) == 1 for k in t.kernel)
+def least_pair_cycles(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
+    """A lower bound of what a vertex takes for a pair of channel groups, for each split of the other sizes.
+
+    On the convolution units that is the load of weights and the work of the busiest worker, which has at least the mean
+    share of the elements and of the rows, otherwise the multiplies.
+    """
+    if v.method != "amp":
+        work = product([t.groups, t.batch, *t.out, *t.kernel])
+        return v.gpg * v.ipg * v.opg / (v.rate * math.prod(phases(p))) * work
+    return t.groups * _one_position_or_more(
+        v, p, t, lambda: np.minimum(*_pointwise_blocks(v, t, machine)), lambda: 14 + _least_positions(v, p, t, machine)
+    )
+
+
+def _one_position_or_more(
+    v: Vertex, p: ConvParams, t: Tile, one: Callable[[], Array], more: Callable[[], Array]
+) -> Array:
+    """`one` for tiles whose single position of the kernel has a vertex of its own, `more` for the others."""
+    if v.height > 1 or not _rows_alone(p):
+        return more()
+    return one() if max(p.kernel) == 1 else more()
 
 
 def _rows_alone(p: ConvParams) -> bool:
@@ -206,10 +233,7 @@ def phases(p: ConvParams) -> tuple[int, ...]:
 
 def _rows_width(p: ConvParams, t: Tile) -> tuple[Array, Array]:
     extents = [-(-out // step) if step > 1 else out for out, step in zip(t.out, phases(p), strict=True)]
-    rows = t.batch
-    for extent in extents[:-1]:
-        rows = rows * extent
-    return rows, extents[-1]
+    return product([t.batch, *extents[:-1]]), extents[-1]
 
 
 def _load_cycles(v: Vertex, machine: Machine) -> int:
@@ -232,21 +256,33 @@ def least_start(v: Vertex, p: ConvParams, machine: Machine) -> float:
 
 
 def _amp_pointwise(v: Vertex, t: Tile, machine: Machine) -> Array:
+    first, later = _pointwise_blocks(v, t, machine)
+    kept1, kept2 = _retained(v)
+    start = 50 + 6 * (kept1 + kept2 * (t.ins * t.groups - 1))
+    return start + t.groups * (12 + (t.ins - 1) * (16 + t.outs * later) + 11 + t.outs * first)
+
+
+def _retained(v: Vertex) -> tuple[int, int]:
+    """Bundles of a worker to start, and to go on to another group, where it keeps its state in between."""
+    return (10, 2) if v.data == "half" and (v.partials == "float" or v.units == 16) else (0, 0)
+
+
+def _pointwise_blocks(v: Vertex, t: Tile, machine: Machine) -> tuple[Array, Array]:
+    """Cycles of a group of output channels with the first and with a later group of input channels."""
     half = v.data == "half"
     core = 4 if half else (4 if v.units == 4 else 8)
-    kept1, kept2 = 0, 0
+    kept, _ = _retained(v)
     if not half:
         a, b, c, zero = (24, 24), (47, 46, 46), 0, (8 if machine.units_float == 16 else 4)
     elif v.partials == "float" or v.units == 16:
         a, b, c, zero = (22, 24), (33, 42, 38), 1, 0
-        kept1, kept2 = 10, 2
     else:
         a, b, c, zero = (24, 24), (39, 40, 41), 0, 2
 
     def worker(n: Array, z: int) -> Array:
         first = 1 - z  # accumulation costs two bundles more in the retained form, initialisation writes zeros elsewhere
         if c:
-            busy = np.where(n == 1, b[0], np.where(n == 2, b[1], b[2] + (n - 3) * core)) + 2 * first - kept1
+            busy = np.where(n == 1, b[0], np.where(n == 2, b[1], b[2] + (n - 3) * core)) + 2 * first - kept
             return np.where(n == 0, a[first], busy)
         init = (2 + zero * n) * z
         busy = np.where(n == 1, b[0], np.where(n == 2, b[1], b[2] + (n - 3) * core)) + init
@@ -260,47 +296,55 @@ def _amp_pointwise(v: Vertex, t: Tile, machine: Machine) -> Array:
 
     load = _load_cycles(v, machine)
     passes = cdiv(v.opg, v.units)
-    later = 16 + t.outs * (19 + passes * (6 + load + inner(0)))
-    first = 11 + t.outs * (19 + passes * (7 + load + inner(1)))
-    start = 50 + 6 * (kept1 + kept2 * (t.ins * t.groups - 1))
-    return start + t.groups * (12 + (t.ins - 1) * later + first)
+    return 19 + passes * (7 + load + inner(1)), 19 + passes * (6 + load + inner(0))
 
 
 def _amp_kernel(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
-    half = v.data == "half"
-    core = 4 if half else (4 if v.units == 4 else 8)
-    one, two, more = (29, 33, 34) if half else (33, 44, 45)
+    pairs = t.ins * (14 + t.outs * (14 + _positions(v, p, t, machine)))
+    start = 193 + t.groups * (17 * t.outs + 6 * (t.outs - 1) + 1) + 6 * (t.groups - 1) + 1
+    return start + t.groups * (16 + pairs) + _zero_cycles(v, t)
 
-    few = np.array([17, one, two]) - 6
+
+def _pieces(v: Vertex) -> tuple[tuple[int, int, int], int]:
+    """Worker bundles of a row of one, two and three outputs, and of each further one."""
+    if v.data == "half":
+        return (23, 27, 28), 4
+    return (27, 38, 39), 4 if v.units == 4 else 8
+
+
+def _positions(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
+    """Cycles of all positions of the kernel for one group of input and one of output channels."""
+    known, core = _pieces(v)
+    few = np.array([11, *known])
 
     def piece(n: Array) -> Array:
-        return np.where(n < 3, few[np.minimum(n, 2)], more - 6 + (n - 3) * core)
+        return few[np.minimum(n, 3)] + core * np.maximum(n - 3, 0)
 
-    rows, width = _rows_width(p, t)
-    slow, fast = _unique_slowest_fastest(rows, width, piece)
+    slow, fast = _unique_slowest_fastest(*_rows_width(p, t), piece)
     each = 17 + (1 if v.partials == "half" else 0)
-    inner = np.maximum(6 * (slow + each), 6 * (fast + each) + 9)
+    return _all_positions(v, t, np.maximum(6 * (slow + each), 6 * (fast + each) + 9), machine)
+
+
+def _least_positions(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
+    """A lower bound of `_positions`: the busiest worker has at least the mean share of the elements and of the rows."""
+    known, core = _pieces(v)
+    start = min(bundles - core * n for n, bundles in enumerate(known, 1))  # of a row, whatever its length
+    rows, width = _rows_width(p, t)
+    total = rows * width
+    slow = np.maximum(start + core * -(-total // 6), (start * np.maximum(rows, 6) + core * total) / 6)
+    return _all_positions(v, t, 6 * (slow + 17), machine)
+
+
+def _all_positions(v: Vertex, t: Tile, inner: Array, machine: Machine) -> Array:
+    """Cycles of all positions of the kernel where the workers take `inner` for one."""
     extra = {4: 60, 2: 46, 1: 15}.get(v.height, 20 * v.height) + 3
+    kernel = product([-(-t.kernel[0] // v.height), *t.kernel[1:-1]])
     passes = cdiv(v.opg, v.units)
-    kernel = -(-t.kernel[0] // v.height)
-    for k in t.kernel[1:-1]:
-        kernel = kernel * k
-    positions = kernel * (14 + t.kernel[-1] * (12 + passes * (_load_cycles(v, machine) + extra + inner)))
-    return (
-        193
-        + t.groups * (17 * t.outs + 6 * (t.outs - 1) + 1)
-        + 6 * (t.groups - 1)
-        + 1
-        + t.groups * (16 + t.ins * (14 + t.outs * (14 + positions)))
-        + _zero_cycles(v, t)
-    )
+    return kernel * (14 + t.kernel[-1] * (12 + passes * (_load_cycles(v, machine) + extra + inner)))
 
 
 def _zero_cycles(v: Vertex, t: Tile) -> Array:
-    n = t.batch * v.opg
-    for o in t.out:
-        n = n * o
-    share = -(-n // 6)
+    share = -(-product([t.batch * v.opg, *t.out]) // 6)
     each = -(-share // 2) + 14 - 9 if v.partials == "float" else -(-share // 4) + 15 - 10
     return t.outs * t.groups * 6 * each
 
@@ -310,9 +354,7 @@ def _slic_cycles(v: Vertex, p: ConvParams, t: Tile) -> Array:
     float_out = v.partials == "float"
     hh = v.partials == "half" and v.chains == 2
     passes = 1 if v.chains == 4 else 2
-    blocks = -(-t.kernel[-1] // 4)
-    for k in t.kernel[:-1]:
-        blocks = blocks * k
+    blocks = product([-(-t.kernel[-1] // 4), *t.kernel[:-1]])
 
     def piece(first: bool):
         def cost(n: Array) -> Array:
@@ -356,22 +398,15 @@ def _hmac_cycles(v: Vertex, p: ConvParams, t: Tile) -> Array:
     most = -(-rows * parts // 6)
     piece = -(-width // parts)
     channels = v.opg // 2 if v.data == "half" and v.partials == "half" else v.opg
-    positions = t.kernel[0]
-    for k in t.kernel[1:]:
-        positions = positions * k
     worker = 16 + most * (19 + piece * (7 + channels * _dot(v.data, v.partials, v.ipg)))
-    inner = 6 * (positions * worker + 16)
+    inner = 6 * (product(t.kernel) * worker + 16)
     start = (58 if v.data == "float" else 63) + (54 if v.partials == "float" else 0)
     return start + t.groups * (23 + t.ins * (15 + t.outs * (10 + inner))) + _zero_cycles(v, t)
 
 
 def _vmac_cycles(t: Tile) -> Array:
-    positions = t.batch
-    for o in t.out:
-        positions = positions * o
-    items = positions
-    for k in t.kernel[:-1]:
-        items = items * k
+    positions = product([t.batch, *t.out])
+    items = product([positions, *t.kernel[:-1]])
     inner = 6 * (6 + -(-items // 6) * (20 + 2 * (t.kernel[-1] - 1)))
     zero = 10 + 19 * -(-positions // 6) / 4
     return 61 + 13 + 26 + t.groups * ((4 + positions) + (32 + t.ins * (24 + inner)) + zero)
