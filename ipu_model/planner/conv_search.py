@@ -13,7 +13,7 @@ from ipu_model.planner.conv_grid import SIZES, Grid, Options, Split, rearrangeme
 from ipu_model.planner.conv_params import ConvParams, cdiv
 from ipu_model.planner.conv_splits import Quick, promising, thinned, useful_splits
 from ipu_model.planner.conv_transforms import Problem, transformed_problems
-from ipu_model.planner.conv_vertices import Vertex, candidates, least_start, phases
+from ipu_model.planner.conv_vertices import Vertex, candidates, least_starts, phases
 from ipu_model.target import Machine
 
 Array = np.ndarray
@@ -94,13 +94,18 @@ def jobs_of(params: ConvParams, machine: Machine, options: Options) -> list[Job]
             if (method, height) not in kernels:
                 kernels[method, height] = math.prod(_kernel(p, v))
             arithmetic = each * kernels[method, height] / (v.rate * skipped)
-            beside = 0.0
+            beside, lower = 0.0, arithmetic
             if arithmetic < least:
                 least = arithmetic
             if arithmetic < HOPELESS * least:  # for the others the bound by arithmetic alone is enough
-                beside = _least_copy(problem, v, options, tiles)
-                beside += _least_exchange(p, v, each * math.prod(p.kernel), machine)
-            jobs.append(Job(arithmetic + beside, beside, problem, v))
+                copies, work = _least_copy(problem, v, options, tiles), each * math.prod(p.kernel)
+                weights = work / outputs
+                bounds = [
+                    (_least_exchange(p, v, work, start, machine) + copies, weights * rows)
+                    for start, rows in least_starts(v, p, machine)
+                ]
+                beside, lower = bounds[0][0], arithmetic + max(map(sum, bounds))
+            jobs.append(Job(lower, beside, problem, v))
     jobs.sort(key=lambda job: job.lower)
     return jobs
 
@@ -122,7 +127,7 @@ def _least_copy(problem: Problem, v: Vertex, options: Options, tiles: int) -> fl
     return elements * (1.25 + SIZES[v.data] / 4) / tiles
 
 
-def _least_exchange(p: ConvParams, v: Vertex, work: float, machine: Machine) -> float:
+def _least_exchange(p: ConvParams, v: Vertex, work: float, start: float, machine: Machine) -> float:
     """A lower bound of the cycles beside arithmetic and copies for tiles that do `work` multiplies each.
 
     With f outputs, i input and o output channels on a tile and a kernel of k positions, ``f k i o = work``; the
@@ -135,13 +140,12 @@ def _least_exchange(p: ConvParams, v: Vertex, work: float, machine: Machine) -> 
     a = b / machine.bus_tiles / math.prod(p.in_dilation)
     k = math.prod(p.kernel)
     outputs = math.prod(p.out) * p.batch
-    h = least_start(v, p, machine)
     if p.groups > 1:
-        return h * work / outputs
-    everywhere = 3 * (a * (b + h) * c * work * work / k) ** (1 / 3)
-    no_output_split = 2 * math.sqrt((b + h) * c * work * p.out_channels)
+        return start * work / outputs
+    everywhere = 3 * (a * (b + start) * c * work * work / k) ** (1 / 3)
+    no_output_split = 2 * math.sqrt((b + start) * c * work * p.out_channels)
     no_field_split = 2 * math.sqrt(a * c * outputs * work / k)
-    return min(everywhere, no_output_split, min(no_field_split, c * outputs * p.out_channels) + h * work / outputs)
+    return min(everywhere, no_output_split, min(no_field_split, c * outputs * p.out_channels) + start * work / outputs)
 
 
 def _least_memory(p: ConvParams, v: Vertex, work: float) -> float:

@@ -209,19 +209,15 @@ def slowest_fastest(rows: Array, width: Array, cost) -> tuple[Array, Array]:
     A run is cut at each row end; `cost` maps the length of a piece to bundles, and a worker without work costs
     ``cost(0)``.
     """
-    total = rows * width
-    slow, fast = None, None
-    whole = cost(width)
-    for i in range(6):
-        begin, end = i * total // 6, (i + 1) * total // 6
-        first, last = begin // width, np.maximum(end - 1, 0) // width
-        split = first != last
-        head = np.where(split, width - begin % width, end - begin)
-        tail = np.where(split, end - last * width, 1)
-        worker = cost(head) + np.where(split, (last - first - 1) * whole + cost(tail), 0)
-        slow = worker if slow is None else np.maximum(slow, worker)
-        fast = worker if fast is None else np.minimum(fast, worker)
-    return slow, fast  # pyright: ignore[reportReturnType]
+    total, worker = rows * width, np.arange(7).reshape(-1, *[1] * np.ndim(rows))
+    bounds = worker * total // 6
+    begin, end = bounds[:-1], bounds[1:]
+    first, last = begin // width, np.maximum(end - 1, 0) // width
+    split = first != last
+    head = np.where(split, width - begin % width, end - begin)
+    tail = np.where(split, end - last * width, 1)
+    bundles = cost(head) + np.where(split, (last - first - 1) * cost(width) + cost(tail), 0)
+    return bundles.max(axis=0), bundles.min(axis=0)
 
 
 def phases(p: ConvParams) -> tuple[int, ...]:
@@ -240,19 +236,27 @@ def _load_cycles(v: Vertex, machine: Machine) -> int:
     return v.units * 32 // machine.coefficient_load_bytes
 
 
-def least_start(v: Vertex, p: ConvParams, machine: Machine) -> float:
-    """A lower bound of the cycles per weight, beside the multiplies, of a vertex on the convolution units.
+def least_starts(v: Vertex, p: ConvParams, machine: Machine) -> tuple[tuple[float, float], ...]:
+    """Lower bounds of the cycles beside the multiplies of a vertex: of each weight on a tile, and of each of all weights.
 
-    Weights are loaded a block at a time; then each worker starts its first row, whatever the number of outputs.
+    Weights are loaded a block at a time; then each worker of the convolution units starts its first row, whatever the
+    number of outputs. Or all rows count: those that start on any tile are at least the rows of the whole output.
     """
+    rows = p.batch * math.prod(p.out[:-1]) / math.prod(phases(p)[:-1])
+    if v.method == "slic":
+        blocks = cdiv(p.kernel[-1], 4) / (p.kernel[-1] * v.gpg * v.ipg * v.opg)
+        passes = 1 if v.chains == 4 else 2
+        return ((blocks * 6 * 17, blocks * (9 + 9 * passes) * rows),)
     if v.method != "amp":
-        return 0.0
-    passes = cdiv(v.opg, v.units)
+        return ((0.0, 0.0),)
+    passes, blocks = cdiv(v.opg, v.units), cdiv(p.kernel[0], v.height) / (p.kernel[0] * v.ipg * v.opg)
     if v.height == 1 and _rows_alone(p):
-        block = 19 + passes * (6 + _load_cycles(v, machine) + 6 * 16)
-    else:
-        block = 12 + passes * (_load_cycles(v, machine) + 18 + 6 * 33)
-    return block * cdiv(p.kernel[0], v.height) / (p.kernel[0] * v.ipg * v.opg)
+        return ((blocks * (19 + passes * (6 + _load_cycles(v, machine) + 6 * 16)), 0.0),)
+    load = _load_cycles(v, machine) + 18
+    return (
+        (blocks * (12 + passes * (load + 6 * 33)), 0.0),
+        (blocks * (12 + passes * (load + 6 * 17)), blocks * passes * _row_start(v) * rows),
+    )
 
 
 def _amp_pointwise(v: Vertex, t: Tile, machine: Machine) -> Array:
@@ -312,6 +316,12 @@ def _pieces(v: Vertex) -> tuple[tuple[int, int, int], int]:
     return (27, 38, 39), 4 if v.units == 4 else 8
 
 
+def _row_start(v: Vertex) -> int:
+    """The least bundles of a row beside those of each output, whatever its length."""
+    known, core = _pieces(v)
+    return min(bundles - core * n for n, bundles in enumerate(known, 1))
+
+
 def _positions(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
     """Cycles of all positions of the kernel for one group of input and one of output channels."""
     known, core = _pieces(v)
@@ -327,8 +337,7 @@ def _positions(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
 
 def _least_positions(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
     """A lower bound of `_positions`: the busiest worker has at least the mean share of the elements and of the rows."""
-    known, core = _pieces(v)
-    start = min(bundles - core * n for n, bundles in enumerate(known, 1))  # of a row, whatever its length
+    (_, core), start = _pieces(v), _row_start(v)
     rows, width = _rows_width(p, t)
     total = rows * width
     slow = np.maximum(start + core * -(-total // 6), (start * np.maximum(rows, 6) + core * total) / 6)
