@@ -10,7 +10,7 @@ import numpy as np
 from ipu_model.cost import cdiv
 from ipu_model.costs import OpCost
 from ipu_model.memory.addresses import highest, unused
-from ipu_model.memory.storage import Storage, storages
+from ipu_model.memory.storage import Allocation, Storage, allocated
 from ipu_model.partition import Spread
 from ipu_model.pricing import Priced
 from ipu_model.target import Machine
@@ -89,17 +89,16 @@ def spread_of(priced: Priced, value: int, made: dict[int, Spread]) -> tuple[Spre
     return found, width
 
 
-def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE, pieces: Sequence[Storage] | None = None) -> Liveness:
+def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE, memory: Allocation | None = None) -> Liveness:
     """Sweep over the steps: add the pieces of memory whose life begins there, remove those whose life ends.
 
     Parameters
     ----------
-    pieces : sequence of Storage, optional
-        Those of the program where they are known already; a change that recomputes has others.
+    memory : Allocation, optional
+        That of the program where it is known already.
     """
     made = _output_mappings(priced, change)
-    if pieces is None or change.recompute:
-        pieces = storages(priced, change.recompute | priced.recomputed)
+    pieces = (memory or allocated(priced)).recomputing(change.recompute | priced.recomputed)
     both = [spread_of(priced, p.value, made) for p in pieces]
     spreads, widths = [s for s, _ in both], [w for _, w in both]
     if change.scale is not None:
@@ -128,11 +127,14 @@ class Need:
     end: int = 0
 
 
+NOTHING = Need()
+
+
 def need_of(priced: Priced, at: int, price: OpCost | None = None) -> Need:
     """Temporary memory of a step beside its operands and outputs, by its own price or the given one."""
     price = price or priced.prices[at]
     if priced.into[at] >= 0 or not price.temporary:
-        return Need()
+        return NOTHING
     whole = float(price.temporary)
     rest = whole if price.beside_outputs is None else min(whole, float(price.beside_outputs))
     tiles = max((int(s.tiles) for s in price.supersteps), default=1)

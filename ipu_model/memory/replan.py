@@ -8,6 +8,7 @@ operation keeps its old temporaries, which the changes at hand never exceed.
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ipu_model.costs import OpCost, rules
 from ipu_model.memory.code import code_by_tile
 from ipu_model.memory.liveness import NO_CHANGE, Change, Liveness, sweep
-from ipu_model.memory.storage import storages
+from ipu_model.memory.storage import allocated
 from ipu_model.pricing import Priced
 from ipu_model.walk.program import PRODUCTS, Op
 
@@ -27,7 +28,7 @@ class Fullest:
 
     def __init__(self, priced: Priced) -> None:
         self.priced = priced
-        self.pieces = storages(priced, priced.recomputed)
+        self.memory = allocated(priced)
         self.tiles = priced.context.target.machine.tiles
         self.code: np.ndarray = np.sum(list(code_by_tile(priced, self.tiles)[0].values()), axis=0)
 
@@ -36,7 +37,7 @@ class Fullest:
         return self.address(self._swept(change))
 
     def _swept(self, change: Change) -> Liveness:
-        return sweep(self.priced, self.tiles, change, self.pieces)
+        return sweep(self.priced, self.tiles, change, self.memory)
 
     def address(self, live: Liveness) -> int:
         """Bytes up to the highest address of the fullest tile: variables, temporaries, code and gaps."""
@@ -46,21 +47,26 @@ class Fullest:
         self, changed: Callable[[Op], Op | None], scale: Callable[[int], float] | None = None, node: str | None = None
     ) -> int:
         """Bytes of the fullest tile when `changed` says what an operation (of a node) becomes; None: it stays."""
-        steps, plans = self.priced.program.steps, {}
+        steps = self.priced.program.steps
+        places: dict[int, list[int]] = defaultdict(list)
+        for at, step in enumerate(steps):
+            if node in (None, step.unit):
+                places[id(step.op)].append(at)
+        planned: set[int] = set()
+        prices: dict[int, OpCost] = {}  # of steps with a new plan
 
-        def price(at: int) -> OpCost | None:
-            return plans.get(id(steps[at].op)) if node in (None, steps[at].unit) else None
-
-        live = self._swept(Change(scale=scale, price=price))
+        live = self._swept(Change(scale=scale, price=prices.get))
         for _ in range(ROUNDS):
-            new = [at for at in np.argsort(-live.worst)[: 50 * AT_ONCE] if id(steps[at].op) not in plans]
+            new = [at for at in np.argsort(-live.worst)[: 50 * AT_ONCE] if id(steps[at].op) not in planned]
             if not new or live.worst[new[0]] < live.worst.max():
                 break
             for at in new[:AT_ONCE]:
                 op = steps[at].op
-                if id(op) not in plans:
-                    plans[id(op)] = self._again(op, changed)
-            live = self._swept(Change(scale=scale, price=price))
+                if id(op) not in planned:
+                    planned.add(id(op))
+                    again = self._again(op, changed)
+                    prices |= dict.fromkeys(places[id(op)], again) if again else {}
+            live = self._swept(Change(scale=scale, price=prices.get))
         return self.address(live)
 
     def _again(self, op: Op, changed: Callable[[Op], Op | None]) -> OpCost | None:

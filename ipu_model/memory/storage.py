@@ -21,8 +21,21 @@ class Storage:
     ipu: int
 
 
-def storages(priced: Priced, recompute: frozenset[str] = frozenset()) -> list[Storage]:
-    """Every piece of memory of a program.
+@dataclass(frozen=True)
+class Allocation:
+    """Every piece of memory of a program, and for each value the one that it lies in (or one that lies there)."""
+
+    priced: Priced
+    pieces: list[Storage]
+    root: list[int]
+
+    def recomputing(self, nodes: frozenset[str]) -> list[Storage]:
+        """The pieces where what `nodes` make is dropped after its last forward use and made again."""
+        return _dropped_between(self.priced, self.pieces, self.root, nodes) if nodes else self.pieces
+
+
+def allocated(priced: Priced) -> Allocation:
+    """Allocate the values of a program, all of which stay until their last use.
 
     Views share the memory of what they look at; an elementwise result takes the place of an operand that nobody reads
     later; the new value of a loop-carried or donated tensor is written over the old one where that is possible.
@@ -50,8 +63,7 @@ def storages(priced: Priced, recompute: frozenset[str] = frozenset()) -> list[St
     for c in program.carries:
         if root[c.new] == c.new and c.new not in hidden and _last_read(program, c.old, c.frame) <= first.get(c.new, 0):
             root[c.new] = root[c.old]
-    pieces = _merge(priced, first, last, root, hidden)
-    return _dropped_between(priced, pieces, root, recompute) if recompute else pieces
+    return Allocation(priced, _merge(priced, first, last, root, hidden), root)
 
 
 def _free_place(program: Program, inputs, out: int, at: int, root: list[int], end: list[int], hidden: set[int]) -> int:

@@ -127,9 +127,11 @@ class Grid:
         if mask.all():
             return self
         rows = np.nonzero(mask)[0]
-        if len(rows) == 0:
-            return None
-        return self.at([i[rows] for i in self.index], {k: a[rows] for k, a in self.cache.items()})
+        return self.rows(rows) if len(rows) else None
+
+    def rows(self, chosen: Array | slice) -> Grid:
+        """Some of the splits, with what is known of them."""
+        return self.at([i[chosen] for i in self.index], {k: a[..., chosen] for k, a in self.cache.items()})
 
     def at(self, index: list[Array], cache: dict[str, Array] | None = None) -> Grid:
         """The same problem and vertex at other splits; `cache` holds values already computed for them."""
@@ -219,21 +221,25 @@ class Grid:
             return np.ones_like(self.index[0])
         return np.where(self.splits(self.p.dims + 1) % self.machine.bus_tiles == 0, self.machine.bus_tiles, 1)
 
-    def _exchange(self) -> tuple[Array, Array, Array]:
-        size, rate = SIZES[self.v.data], self.machine.exchange_bytes
-        n = self.p.dims
-        spatial = product(self.splits(d) for d in range(n + 1))
-        inputs = self.inputs - self.inputs // self.splits(n + 1)
-        weights = self.weights - self.weights // spatial
-        parts = -(-self.parts * SIZES[self.v.partials] // rate)
-        return -(-inputs * size // (rate * self.bus)), -(-weights * size // rate), parts
+    def _exchange(self) -> Array:
+        """Cycles of receiving inputs, weights and partial results of the first stage."""
+
+        def make() -> Array:
+            size, rate = SIZES[self.v.data], self.machine.exchange_bytes
+            n = self.p.dims
+            spatial = product(self.splits(d) for d in range(n + 1))
+            inputs = self.inputs - self.inputs // self.splits(n + 1)
+            weights = self.weights - self.weights // spatial
+            parts = -(-self.parts * SIZES[self.v.partials] // rate)
+            return np.stack([-(-inputs * size // (rate * self.bus)), -(-weights * size // rate), parts])
+
+        return self._cached("exchange", make)
 
     def exchange_bound(self) -> Array:
         """A lower bound: cycles of exchange and copies, without the later stages of a reduction."""
 
         def make() -> Array:
-            a, b, c = self._exchange()
-            return (a + b + c + sum(self._copies())) * self.serial
+            return (self._exchange().sum(axis=0) + self._copies().sum(axis=0)) * self.serial
 
         return self._cached("bound", make)
 
@@ -257,25 +263,22 @@ class Grid:
         weights = math.prod(p.kernel) * ins * outs * groups
         return inputs, weights, math.prod(p.out) * p.batch * outs * groups
 
-    def moved(self) -> tuple[Array, Array, Array, Array]:
+    def moved(self) -> Array:
         """Bytes per tile rearranged on the input side, on the output side, regrouped weights and outputs."""
-        names = ("moved_in", "moved_out", "moved_weights", "moved_again")
-        if "moved_in" not in self.cache:
-            self.cache.update(zip(names, self._moved(), strict=True))
-        one, two, three, four = (self.cache[name] for name in names)
-        return one, two, three, four
 
-    def _moved(self) -> tuple[Array, Array, Array, Array]:
-        rearranged = rearrangements(self.problem, self.v, self.options, self.joint)
-        inputs, weights, outputs = self.operands()
-        size, out_size = SIZES[self.v.data], SIZES[self.p.output]
-        sides = inputs * rearranged["input"] + weights * rearranged["weights"]
-        return (
-            -(-sides * size // self.used),
-            -(-outputs * rearranged["output"] * out_size // self.used),
-            -(-weights * rearranged["regroup_weights"] * size // self.used),
-            -(-outputs * rearranged["regroup_output"] * out_size // self.used),
-        )
+        def make() -> Array:
+            rearranged = rearrangements(self.problem, self.v, self.options, self.joint)
+            inputs, weights, outputs = self.operands()
+            size, out_size = SIZES[self.v.data], SIZES[self.p.output]
+            moved = (
+                (inputs * rearranged["input"] + weights * rearranged["weights"]) * size,
+                outputs * rearranged["output"] * out_size,
+                weights * rearranged["regroup_weights"] * size,
+                outputs * rearranged["regroup_output"] * out_size,
+            )
+            return -(-np.array(moved)[:, None] // self.used)
+
+        return self._cached("moved", make)
 
     def temporary(self) -> Array:
         """Temporary bytes of the fullest tile."""
@@ -358,20 +361,21 @@ class Grid:
         share = -(-self.operands()[2] // self.used)
         return conv_reduce.cast_cycles(share, self.v.partials, self.p.output, self.machine)
 
-    def _copies(self) -> tuple[Array, Array]:
-        size, out_size, v = SIZES[self.v.data], SIZES[self.p.output], self.v
-        vector = self.machine.vector_bytes // size
-        sides, output, weights_again, output_again = self.moved()
-        f_in = 5 / 4 if self.p.in_channels * self.p.out_channels % vector == 0 else 5 / 3
-        f_out = 5 / 4 if self.p.out_channels % vector == 0 else 5 / 3
-        copy = (
-            np.ceil(sides * f_in / min(8, size))
-            + np.ceil(output * f_out / min(8, out_size))
-            + np.ceil(weights_again * f_in / min(8, v.opg * size))
-            + np.ceil(output_again * f_out / min(8, v.opg * out_size))
-        )
-        rate = self.machine.exchange_bytes
-        return copy, np.ceil(sides / rate) + np.ceil(output / rate)
+    def _copies(self) -> Array:
+        """Cycles of rearranging on a tile, and of the exchange before that."""
+
+        def make() -> Array:
+            size, out_size, v = SIZES[self.v.data], SIZES[self.p.output], self.v
+            vector = self.machine.vector_bytes // size
+            f_in = 5 / 4 if self.p.in_channels * self.p.out_channels % vector == 0 else 5 / 3
+            f_out = 5 / 4 if self.p.out_channels % vector == 0 else 5 / 3
+            factors = np.array([f_in, f_out, f_in, f_out])[:, None]
+            widths = np.array([min(8, size), min(8, out_size), min(8, v.opg * size), min(8, v.opg * out_size)])[:, None]
+            moved = self.moved()
+            copied = np.ceil(moved * factors / widths).sum(axis=0)
+            return np.stack([copied, np.ceil(moved[:2] / self.machine.exchange_bytes).sum(axis=0)])
+
+        return self._cached("copies", make)
 
     def _serial_extras(self) -> Array:
         if self.serial == 1:
@@ -397,8 +401,7 @@ class Grid:
 
     def split(self, i: int, terms: dict[str, Array]) -> Split:
         """The plan at position `i`."""
-        one = self.at([a[i : i + 1] for a in self.index])
-        n = self.p.dims
+        one, n = self.rows(slice(i, i + 1)), self.p.dims
         moved = dict(zip(("operands", "output", "regrouped_weights", "regrouped_output"), one.moved(), strict=True))
         tile: dict[str, float] = {
             "inputs": int(one.inputs[0]),
@@ -423,25 +426,33 @@ class Grid:
         )
 
 
-def rearrangements(problem: Problem, v: Vertex, options: Options, joint: bool = False) -> dict[str, bool]:
-    """Which operands must be rearranged in memory before or after the convolution.
+def orders(problem: Problem, options: Options, joint: bool = False) -> tuple[bool, bool, bool]:
+    """Whether input, weights and output of any vertex lie in another order than the convolution wants them in.
 
     A joint plan lays operands out so that its backward and update passes find them in place.
     """
-    p, pass_ = problem.params, options.pass_
+    pass_ = options.pass_
     update, combined = pass_ == "training_wu", problem.combined > 1
-    other_order = problem.swapped != options.matmul
+    changed = update or bool(problem.expanded) or problem.swapped != options.matmul or combined
+    output = problem.swapped != (update or options.matmul) or bool(problem.out_flattened) or combined
+    return (
+        changed or pass_ == "fc_training_wu" or (pass_ == "fc_training_bwd" and not joint),
+        changed or bool(problem.out_flattened),
+        output or (pass_ == "fc_training_wu" and not joint),
+    )
+
+
+def rearrangements(problem: Problem, v: Vertex, options: Options, joint: bool = False) -> dict[str, bool]:
+    """Which operands must be rearranged in memory before or after the convolution: also those filled up for groups."""
+    p = problem.params
+    inputs, weights, output = orders(problem, options, joint)
     ins_padded, outs_padded = p.in_channels % v.ipg != 0, p.out_channels % v.opg != 0
     weights_per_unit = 16 if v.data == "half" else 8
-    changed = update or bool(problem.expanded) or other_order or combined or ins_padded
-    inputs = changed or pass_ == "fc_training_wu" or (pass_ == "fc_training_bwd" and not joint)
-    weights = changed or bool(problem.out_flattened) or outs_padded
-    output = problem.swapped != (update or options.matmul) or bool(problem.out_flattened) or combined or outs_padded
-    output = output or (pass_ == "fc_training_wu" and not joint)
+    weights, output = weights or ins_padded or outs_padded, output or outs_padded
     return {
-        "input": inputs,
+        "input": inputs or ins_padded,
         "weights": weights,
         "output": output,
         "regroup_output": not output and not options.fully_connected and v.opg != weights_per_unit,
-        "regroup_weights": not weights and pass_ == "training_fwd" and v.opg % weights_per_unit != 0,
+        "regroup_weights": not weights and options.pass_ == "training_fwd" and v.opg % weights_per_unit != 0,
     }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ipu_model.planner.conv_grid import SIZES, Grid, Options, Split, rearrangements
+from ipu_model.planner.conv_grid import SIZES, Grid, Options, Split, orders, rearrangements
 from ipu_model.planner.conv_params import ConvParams, cdiv
 from ipu_model.planner.conv_splits import Quick, promising, thinned, useful_splits
 from ipu_model.planner.conv_transforms import Problem, transformed_problems
@@ -80,17 +80,26 @@ class Job(NamedTuple):
 
 
 def jobs_of(params: ConvParams, machine: Machine, options: Options) -> list[Job]:
-    """Pairs of problem and vertex with a lower bound of their cycles, most promising first."""
+    """Pairs of problem and vertex with a lower bound of their cycles, most promising first.
+
+    Of problems that differ in nothing that is priced the first is taken.
+    """
     tiles = options.tiles or machine.tiles
-    jobs, least = [], math.inf
+    jobs, least, seen = [], math.inf, set()
     for problem in transformed_problems(params, options.matmul):
         p = problem.params
+        # swapped operands have fewer vertices: a convolution comes first as it is, a product in the other order
+        key = p, orders(problem, options), options.matmul and problem.swapped
+        if key in seen:
+            continue
+        seen.add(key)
         skipped, outputs = math.prod(phases(p)), p.batch * math.prod(p.out)
         kernels: dict[tuple[str, int], int] = {}
+        copied: dict[tuple[bool, bool], float] = {}
         for v in candidates(p, machine, options.pass_, problem.swapped, options.partials):
             method, gpg, ipg, opg, height = v.method, v.gpg, v.ipg, v.opg, v.height
-            padded = -(-p.groups // gpg) * gpg * -(-p.in_channels // ipg) * ipg * -(-p.out_channels // opg) * opg
-            each = padded * outputs / tiles
+            pairs = -(-p.groups // gpg) * gpg * -(-p.in_channels // ipg) * ipg * -(-p.out_channels // opg) * opg
+            each = pairs * outputs / tiles
             if (method, height) not in kernels:
                 kernels[method, height] = math.prod(_kernel(p, v))
             arithmetic = each * kernels[method, height] / (v.rate * skipped)
@@ -98,7 +107,10 @@ def jobs_of(params: ConvParams, machine: Machine, options: Options) -> list[Job]
             if arithmetic < least:
                 least = arithmetic
             if arithmetic < HOPELESS * least:  # for the others the bound by arithmetic alone is enough
-                copies, work = _least_copy(problem, v, options, tiles), each * math.prod(p.kernel)
+                padded = p.in_channels % ipg > 0, p.out_channels % opg > 0
+                if padded not in copied:
+                    copied[padded] = _least_copy(problem, v, options, tiles)
+                copies, work = copied[padded], each * math.prod(p.kernel)
                 weights = work / outputs
                 bounds = [
                     (_least_exchange(p, v, work, start, machine) + copies, weights * rows)

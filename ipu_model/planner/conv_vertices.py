@@ -237,7 +237,7 @@ def _load_cycles(v: Vertex, machine: Machine) -> int:
 
 
 def least_starts(v: Vertex, p: ConvParams, machine: Machine) -> tuple[tuple[float, float], ...]:
-    """Lower bounds of the cycles beside the multiplies of a vertex: of each weight on a tile, and of each of all weights.
+    """Lower bounds of a vertex's cycles beside the multiplies: of each weight on a tile, and of each of all weights.
 
     Weights are loaded a block at a time; then each worker of the convolution units starts its first row, whatever the
     number of outputs. Or all rows count: those that start on any tile are at least the rows of the whole output.

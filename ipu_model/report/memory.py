@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_model.memory import Liveness
 from ipu_model.memory.code import CATEGORIES
-from ipu_model.memory.liveness import Need, need_of
+from ipu_model.memory.liveness import NOTHING, need_of
 from ipu_model.pricing import Priced
 from ipu_model.report.model import Memory, Variable
 
@@ -88,7 +88,7 @@ def _peak_parts(priced: Priced, live: Liveness) -> dict[str, int]:
     """Bytes on the fullest tile at the peak, by kind of variable: while it computes, or when it writes its results."""
     at = live.peak_step
     made = frozenset(priced.program.steps[at].outputs) if priced.program.steps else frozenset()
-    need = need_of(priced, at) if priced.program.steps else Need()
+    need = need_of(priced, at) if priced.program.steps else NOTHING
     before: dict[str, float] = defaultdict(float)
     after: dict[str, float] = defaultdict(float)
     for k, piece in enumerate(live.pieces):

@@ -126,12 +126,10 @@ class Group:
 
 def groups(columns: np.ndarray) -> list[Group]:
     """Equal columns of a stretch of memory, given the column of each element."""
-    starts = np.flatnonzero(np.append(True, columns[1:] != columns[:-1]))
-    lengths = np.diff(np.append(starts, len(columns)))
+    starts, lengths = _equal_runs(columns)
     order = np.argsort(columns[starts], kind="stable")
     starts, lengths, names = starts[order], lengths[order], columns[starts[order]]
-    first = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
-    count = np.diff(np.append(first, len(names)))
+    first, count = _equal_runs(names)
     # hash: columns whose runs have equal lengths at equal distances have equal sums of mixed numbers
     mixed = _mixed(starts - np.repeat(starts[first], count)) * ODD + _mixed(lengths)
     form = np.add.reduceat(_mixed(mixed), first)
@@ -147,6 +145,14 @@ def groups(columns: np.ndarray) -> list[Group]:
     return found
 
 
+def _equal_runs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where runs of equal values start, and their lengths."""
+    edges = np.ones(len(values) + 1, dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=edges[1:-1])
+    bounds = np.flatnonzero(edges)
+    return bounds[:-1], bounds[1:] - bounds[:-1]
+
+
 ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -160,7 +166,7 @@ def _group(names: np.ndarray, begin: np.ndarray, length: np.ndarray) -> list[Gro
     if length.min() != length.max():  # runs of several lengths: every column by itself
         pieces = len(begin)
         return [Group(names[i : i + 1], Work(1, int(length.sum()), pieces=pieces)) for i in range(len(names))]
-    steps, inner, rows = np.diff(begin), int(length[0]), len(begin)
+    steps, inner, rows = begin[1:] - begin[:-1], int(length[0]), len(begin)
     regular = rows < 3 or steps.min() == steps.max()
     width = len(names) * inner
     stride = int(steps[0]) if regular and rows > 1 else width
@@ -199,13 +205,16 @@ def common_order(sequences: Sequence[np.ndarray]) -> dict[int, int]:
     """
     after: dict[int, int] = {}
     before: dict[int, int] = {}
-    for names in sequences:
-        for a, b in itertools.pairwise(names.tolist()):
-            if a in after or b in before:
-                continue
-            end = b
-            while end in after:
-                end = after[end]
-            if end != a:
-                after[a], before[b] = b, a
+    names, following = (np.concatenate([s[part] for s in sequences]) for part in (slice(-1), slice(1, None)))
+    # a pair that was refused once, or linked, is refused again
+    _, first = np.unique(names * (following.max(initial=0) + 1) + following, return_index=True)
+    first.sort()
+    for a, b in zip(names[first].tolist(), following[first].tolist(), strict=True):
+        if a in after or b in before:
+            continue
+        end = b
+        while end in after:
+            end = after[end]
+        if end != a:
+            after[a], before[b] = b, a
     return after

@@ -184,8 +184,9 @@ def _local(
     origin = np.array([first[i] + moved for i, moved in held])
     from_first = [tuple((c - at, n, k) for c, n, k in each) for each, at in zip(forms, first, strict=True)]
     alike: dict[tuple[Box, ...], list[int]] = {}
+    members = [alike.setdefault(form, []) for form in from_first]
     for tile, (i, _) in enumerate(held):
-        alike.setdefault(from_first[i], []).append(tile)
+        members[i].append(tile)
     chosen = list(alike.values())
     most = max(LEAST_FORMS, MOST_ELEMENTS // int(np.diff(starts).max()))
     if len(chosen) > most:
@@ -194,15 +195,15 @@ def _local(
     results, state = np.zeros(tiles), np.zeros(tiles)
     found = [groups(view.column_of(starts[members[0]], starts[members[0] + 1])) for members in chosen]
     after = _order(found, chosen, origin.tolist(), view.columns)
-    for members, own in zip(chosen, found, strict=True):
+    for tiles_alike, own in zip(chosen, found, strict=True):
         pieces = cut_for_workers(own, kind)
         sets = on_workers([p.work for p in pieces], kind)
-        moved = np.unique(origin[members] - origin[members[0]])
+        moved = np.unique(origin[tiles_alike] - origin[tiles_alike[0]])
         copied = after is not None and any(_turned(p.columns, moved, after) for p in pieces)
         rotated |= copied
         compute = max(compute, sets.cycles + (ROTATED_COPY if copied else 0.0))
-        results[members] = (sets.parts + sum(len(p.columns) for p in pieces)) * size
-        state[members] = sets.vertices
+        results[tiles_alike] = (sets.parts + sum(len(p.columns) for p in pieces)) * size
+        state[tiles_alike] = sets.vertices
     return Stage("Local", 0.0, compute, results, state, 0, len(held)), rotated
 
 
@@ -210,14 +211,14 @@ def _order(
     found: Sequence[list[Group]], chosen: Sequence[list[int]], origin: Sequence[int], columns: int
 ) -> np.ndarray | None:
     """The successor of each column in the tiles' common order (-1: none); None for the natural order."""
-    if all((np.diff(g.columns) == 1).all() for own in found for g in own):
+    if all((g.columns[1:] - g.columns[:-1] == 1).all() for own in found for g in own):
         return None
     form = {t: i for i, members in enumerate(chosen) for t in members}
     seen = dict.fromkeys((form[t], origin[t]) for t in sorted(form))
     votes = [g.columns + at - origin[chosen[i][0]] for i, at in list(seen)[:MOST_VOTES] for g in found[i]]
+    order = common_order(votes)
     after = np.full(columns, -1)
-    for column, following in common_order(votes).items():
-        after[column] = following
+    after[list(order)] = list(order.values())
     return after
 
 

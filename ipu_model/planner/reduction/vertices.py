@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -159,10 +160,15 @@ LEAST = {"continuous": 4, "strided": 5}
 WEIGHT = {"continuous": 8, "strided": 10, "single": 8}
 
 
-def worker(works: Sequence[Work], kind: Kind) -> list[float]:
+def worker(works: Sequence[Work], kind: Kind) -> tuple[float, ...]:
     """Bundles of the vertices that one worker's list becomes."""
+    return _vertices(tuple(works), kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def _vertices(works: tuple[Work, ...], kind: Kind) -> tuple[float, ...]:
     if form(works, kind) != "default" or kind.operation in GENERAL:
-        return [cost_of(works, kind)]
+        return (cost_of(works, kind),)
     found: list[float] = []
     rest: list[list[Work]] = []
     at = 0
@@ -182,7 +188,7 @@ def worker(works: Sequence[Work], kind: Kind) -> list[float]:
         found.append(general(together, kind))
     else:
         found += [cost_of(part, kind) for part in rest]
-    return found
+    return tuple(found)
 
 
 def columns_apart(work: Work) -> list[Work]:
