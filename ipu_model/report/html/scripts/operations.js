@@ -81,7 +81,7 @@
   const draw = () => {
     const all = listed(), total = scopes[0];
     body.replaceChildren(...all.slice(0, limit).map(line));
-    table.tFoot.replaceChildren(make("tr", {}, make("td", {}, `${total.count.toLocaleString("en")} operations`), make("td"), make("td"), ...cells(total)));
+    table.tFoot.replaceChildren(make("tr", {}, make("td", {}, `${total.count.toLocaleString("en")} operation${total.count === 1 ? "" : "s"}`), make("td"), make("td"), ...cells(total)));
     const more = document.getElementById("more");
     more.hidden = all.length <= limit;
     more.textContent = `${(all.length - limit).toLocaleString("en")} more rows`;
