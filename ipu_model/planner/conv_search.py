@@ -109,7 +109,7 @@ def jobs_of(params: ConvParams, machine: Machine, options: Options) -> list[Job]
             if arithmetic < HOPELESS * least:  # for the others the bound by arithmetic alone is enough
                 padded = p.in_channels % ipg > 0, p.out_channels % opg > 0
                 if padded not in copied:
-                    copied[padded] = _least_copy(problem, v, options, tiles)
+                    copied[padded] = _least_copy(problem, v, options, machine) / tiles
                 copies, work = copied[padded], each * math.prod(p.kernel)
                 weights = work / outputs
                 bounds = [
@@ -129,14 +129,14 @@ def _kernel(p: ConvParams, v: Vertex) -> tuple[int, ...]:
     return (*rows[:-1], cdiv(rows[-1], last) * last)
 
 
-def _least_copy(problem: Problem, v: Vertex, options: Options, tiles: int) -> float:
-    """A lower bound of the cycles spent on rearranging operands."""
-    p, moved = problem.params, rearrangements(problem, v, options)
+def _least_copy(problem: Problem, v: Vertex, options: Options, machine: Machine) -> float:
+    """A lower bound of the cycles spent on rearranging operands, of all tiles together."""
+    p, moved, rate = problem.params, rearrangements(problem, v, options), machine.exchange_bytes
     each = p.groups * p.in_channels
     elements = moved["input"] * math.prod(p.field) * p.batch * each
     elements += moved["weights"] * math.prod(p.kernel) * p.out_channels * each
-    elements += moved["output"] * math.prod(p.out) * p.batch * p.out_channels * p.groups
-    return elements * (1.25 + SIZES[v.data] / 4) / tiles
+    outputs = moved["output"] * math.prod(p.out) * p.batch * p.out_channels * p.groups
+    return elements * (1.25 + SIZES[v.data] / rate) + outputs * (1.25 + SIZES[p.output] / rate)
 
 
 def _least_exchange(p: ConvParams, v: Vertex, work: float, start: float, machine: Machine) -> float:
@@ -269,7 +269,7 @@ def _within(
     if v.method == "slic":
         lists[p.dims + 2] = lists[p.dims + 2][:, lists[p.dims + 2][1] == 1]
     unit = v.gpg * v.ipg * v.opg * math.prod(serial) / (v.rate * math.prod(phases(p)))
-    quick = Quick(job.beside, unit, _least_copy(problem, v, options, 1) / math.prod(serial))
+    quick = Quick(job.beside, unit, _least_copy(problem, v, options, machine) / math.prod(serial))
     grid = Grid(problem, v, machine, options, *serial, thinned(lists), [])
     return promising(grid, sizes, tiles, limit, quick) or (None, np.zeros(0))
 

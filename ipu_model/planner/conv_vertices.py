@@ -109,7 +109,7 @@ def _slic(p: ConvParams, machine: Machine, swapped: bool, partials: str) -> Iter
     chains = 4 if partials == "half" and machine.units("half", "half") == 16 else 2
     for groups, channels in ((1, 4), (2, 2), (4, 1)):
         if groups == 1 or p.groups > 1:
-            rate = min(4, channels) * 4 * 2
+            rate = min(4, channels) * 4 * chains
             yield Vertex("slic", groups, channels, channels, 0, p.data, partials, rate, chains=chains)
 
 
@@ -154,9 +154,7 @@ def _outer_product(p: ConvParams, machine: Machine, partials: str) -> Iterator[V
 def tile_cycles(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Array:
     """Tile cycles of the fullest tile."""
     if v.method == "amp":
-        return _one_position_or_more(
-            v, p, t, lambda: _amp_pointwise(v, t, machine), lambda: _amp_kernel(v, p, t, machine)
-        )
+        return _one_position_or_more(v, p, lambda: _amp_pointwise(v, t, machine), lambda: _amp_kernel(v, p, t, machine))
     if v.method == "slic":
         return _slic_cycles(v, p, t)
     if v.method == "hmac":
@@ -176,17 +174,17 @@ def least_pair_cycles(v: Vertex, p: ConvParams, t: Tile, machine: Machine) -> Ar
         work = product([t.groups, t.batch, *t.out, *t.kernel])
         return v.gpg * v.ipg * v.opg / (v.rate * math.prod(phases(p))) * work
     return t.groups * _one_position_or_more(
-        v, p, t, lambda: np.minimum(*_pointwise_blocks(v, t, machine)), lambda: 14 + _least_positions(v, p, t, machine)
+        v, p, lambda: np.minimum(*_pointwise_blocks(v, t, machine)), lambda: 14 + _least_positions(v, p, t, machine)
     )
 
 
-def _one_position_or_more(
-    v: Vertex, p: ConvParams, t: Tile, one: Callable[[], Array], more: Callable[[], Array]
-) -> Array:
-    """`one` for tiles whose single position of the kernel has a vertex of its own, `more` for the others."""
-    if v.height > 1 or not _rows_alone(p):
-        return more()
-    return one() if max(p.kernel) == 1 else more()
+def _one_position_or_more(v: Vertex, p: ConvParams, one: Callable[[], Array], more: Callable[[], Array]) -> Array:
+    """`one` where the kernel's single position has a vertex of its own, else `more`.
+
+    The kernel is that of the whole convolution: where tiles split a larger one down to single positions, the memory of
+    the benchmark table is that of plans which price these as any other.
+    """
+    return one() if v.height == 1 and _rows_alone(p) and max(p.kernel) == 1 else more()
 
 
 def _rows_alone(p: ConvParams) -> bool:

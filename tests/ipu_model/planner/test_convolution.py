@@ -9,7 +9,7 @@ import time
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ipu_model import target
@@ -261,18 +261,22 @@ def test_no_plan_needs_less_memory_than_the_bound_that_drops_problems(batch, fie
 @given(
     st.integers(1, 3), st.integers(4, 12), st.sampled_from([1, 3]), st.sampled_from([3, 16, 40]),
     st.sampled_from([4, 16, 48]), st.sampled_from([1, 2]), st.sampled_from(["half", "float"]), st.integers(1, 2),
+    st.sampled_from(["half", "float"]),
 )  # fmt: skip
+@example(1, 64, 8, 4, 4, 1, "half", 8, "half")  # four chains of the window vertex
+@example(1, 40, 1, 3, 300, 1, "float", 1, "half")  # results narrower than the operands
 @settings(max_examples=6, deadline=None)
-def test_no_split_is_cheaper_than_the_bounds_that_drop_it(batch, field, kernel, ins, outs, stride, data, groups):
+def test_no_split_is_cheaper_than_the_bounds_that_drop_it(batch, field, kernel, ins, outs, stride, data, groups, out):
     pad = (kernel // 2,) * 2
     machine = MK2.replace(tiles=24).machine
     params = ConvParams(
         batch, (field, field), (kernel, kernel), ins, outs, groups, (stride, stride), pad_lower=pad, pad_upper=pad,
-        data=data, output=data,
+        data=data, output=out,
     )  # fmt: skip
+    options = Options(partials=out)
     for each in (params, params.backward(), params.weight_update()):
-        for job in conv_search.jobs_of(each, machine, Options()):
-            grid, lower = conv_search._within(job, machine, Options(), math.inf, (1, 1))
+        for job in conv_search.jobs_of(each, machine, options):
+            grid, lower = conv_search._within(job, machine, options, math.inf, (1, 1))
             if grid is not None:
                 cycles = np.sum(list(grid.terms().values()), axis=0)
                 assert (lower <= cycles * 1.0001).all(), job
