@@ -131,7 +131,7 @@ def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, re
         known = {v.name: values[v.name] for v in needs(node) if v.name and v.name in values}
         operands = {name: x for name, x in known.items() if _is_device(x)}
         names = [v.name for v in node.outputs if v.name]
-        row = find(node, settings.opsets)
+        row = find(node, settings.opsets, popart=True)  # whose Slice has a known size
         if not (row and row.takes_fill) and operands and any(_is_device(values[n]) for n in names):
             folded = {name: x for name, x in known.items() if name not in operands}
             kind = _kind(node, operands, folded)

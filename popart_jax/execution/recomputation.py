@@ -58,7 +58,7 @@ def _segments(
 ) -> list[tuple[str, ...]]:
     """Results of each segment that are wanted or read later. One ends where all that is read later is kept."""
     order = [n for n in program.graph if not all(o.name in bound for o in n.outputs)]
-    rows = (find(node, program.opsets) for node in order)
+    rows = (find(node, program.opsets, popart=True) for node in order)
     if any(map(has_effect, order)) or any(row is not None and row.takes_fill for row in rows):
         return [tuple(want)]  # storages, and results whose size depends on data, do not pass from one to another
     last = {value: place for place, node in enumerate(order) for value in needs(node)}

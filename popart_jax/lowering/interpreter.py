@@ -27,7 +27,7 @@ from .attributes import array, keywords
 from .checks import operand_types, sizes
 from .checks.failure import explain, locate, missing_outputs, missing_required, node_error
 from .checks.operand_ranks import wrong_rank
-from .dynamic_sizes import routed
+from .dynamic_sizes import known_length, routed
 from .dynamic_sizes.bounds import FILL, SIZE
 from .dynamic_sizes.padded import Padded, SizeDependent, bound_of, given_bound, mark_padding, nested, refusal
 from .effects import Cell, Program, Storage, settle
@@ -225,7 +225,8 @@ def run_step(step: Step, walk: Walk) -> None:
     operands = [None if v is None else walk.read(v) for v in node.inputs]
     try:
         several = walk.padded or step.lowering.takes_fill
-        results = _routed(step, walk, operands) if several else _checked(step, walk, operands)
+        found = None if walk.settings.popart else known_length.computed(node, operands, walk)
+        results = found or (_routed(step, walk, operands) if several else _checked(step, walk, operands))
     except (popart_exception, poplibs_exception) as err:
         if isinstance(err, OpError) and walk.settings.popart:
             inputs = ["" if v is None else v.name or "" for v in node.inputs]

@@ -36,6 +36,11 @@ class Walk(Protocol):
         ...
 
     @property
+    def padded(self) -> dict[ir.Value, Any]:
+        """Marks of values whose size depends on data."""
+        ...
+
+    @property
     def outer(self) -> Walk | None:
         """The walk of the enclosing graph."""
         ...
@@ -181,7 +186,7 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
         if top.const_value is not None:
             fresh.env[top] = array(top.const_value)
             continue
-        seen = _lookup(walk, top)
+        seen = lookup(walk, top)
         if seen is not None and is_static(seen):
             fresh.env[top] = seen
             continue
@@ -190,7 +195,7 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
         if producer is None:
             return None, chain[::-1]
         if producer.op_type in {"Shape", "Size"} and producer.inputs[0] is not None:
-            shaped = _lookup(walk, producer.inputs[0])
+            shaped = lookup(walk, producer.inputs[0])
             if shaped is not None and any(map(symbols.is_symbol, np.shape(shaped))):
                 return None, chain[::-1]
             if shaped is not None:
@@ -206,7 +211,8 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
     return fresh.env[value], chain
 
 
-def _lookup(walk: Walk, value: ir.Value) -> Any:
+def lookup(walk: Walk, value: ir.Value) -> Any:
+    """The value as this walk or one around it computed it; None where nobody needs it any more."""
     scope: Walk | None = walk
     while scope is not None:
         if value in scope.env:

@@ -16,7 +16,7 @@ from .arrays import Array, device_dtype, listed, namespace, normal_axes, normal_
 from .moving import moves_texts
 from .operator import FOLDS, MOVES_DATA, MOVES_ROWS, NEEDS_VALUE, VIEW_CHANGE, PopxlClass, gradient, operator
 from .options import DEFAULTS
-from .registry import Options, OutputCount, Static, lowers
+from .registry import Bound, Fill, Options, OutputCount, Static, lowers
 from .symbols import as_size, clamped, is_symbol
 
 operator(
@@ -140,7 +140,7 @@ operator(
 )
 
 
-@lowers("Slice", 10)
+@lowers("Slice", 10, popart=True)
 def slice_(
     x: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None, /, *,
     options: Options = DEFAULTS,
@@ -189,6 +189,31 @@ def _bounds(start: int, end: int, step: int, size: int) -> slice:
         return slice(clamped(start, size), clamped(end, size), step)
     first, last = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
     return slice(first, last if last >= 0 else None, step) if size else slice(0, 0)
+
+
+@lowers("Slice", 10)
+def slice_to_any_end(
+    x: Array, starts: Static, ends: Static, axes: Static = None, steps: Static = None, /, *,
+    options: Options = DEFAULTS, bound: Bound = None, fill: Fill = None,
+) -> Array:  # fmt: skip
+    """A bound is the largest length along the one axis; what is behind the end is filled up."""
+    if bound is None:
+        return slice_(x, starts, ends, axes, steps, options=options)
+    if np.size(starts) != 1 or np.size(ends) != 1 or (steps is not None and np.any(np.asarray(steps) != 1)):
+        raise popart_exception("Slice: where ends are known at run time only, it takes one axis, and steps of 1")
+    (axis,) = (0,) if axes is None or not np.size(axes) else _sliced_axes(axes, x.ndim)
+    size = x.shape[axis]
+    first, last = (from_front(v, size) for v in (starts, ends))
+    at = first + jnp.arange(bound, dtype=jnp.int32)
+    shape = [-1 if a == axis else 1 for a in range(x.ndim)]
+    kept = jnp.take(x, jnp.clip(at, 0, max(size - 1, 0)), axis)
+    return jnp.where((at < last).reshape(shape), kept, jnp.asarray(fill or 0, x.dtype))
+
+
+def from_front(bound: Any, size: int) -> Any:
+    """A start or end as a number of elements from the front, inside of the axis."""
+    given = jnp.clip(jnp.reshape(bound, ()), -size, size).astype(jnp.int32)
+    return jnp.where(given < 0, given + size, given)
 
 
 @lowers("Slice", 1)

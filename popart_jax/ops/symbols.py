@@ -91,7 +91,9 @@ _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "ReduceProd": _prod,
 }
 _INT64 = 7  # of onnx.TensorProto, the type of sizes
-_MOVES = frozenset({"Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Identity", "Split", "Transpose", "Flatten"})
+KEEPS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+"""Operators that keep all elements, in their order."""
+_MOVES = KEEPS | {"Gather", "Slice", "Split", "Transpose"}
 
 
 def computed(

@@ -54,8 +54,9 @@ class _LoopCall:
     """One Loop node: trip count, condition, initial values, and the ways to run its body."""
 
     def __init__(
-        self, trip: Any, cond: Any, start: Sequence[Any], body: Subgraph, zero_filled: bool, node: ir.Node
-    ) -> None:
+        self, trip: Any, cond: Any, start: Sequence[Any], body: Subgraph, zero_filled: bool, node: ir.Node,
+        passed: int = 0,
+    ) -> None:  # fmt: skip
         self.trip, self.cond, self.start, self.body = trip, cond, tuple(start), body
         self.n_carried, self.n_scans = len(start), body.n_outputs - 1 - len(start)
         self.zero_filled = zero_filled
@@ -63,7 +64,7 @@ class _LoopCall:
         self.device_counter = device_dtype(self.counter)
         self.count = None if trip is None else known(trip)
         self.first = np.asarray(True) if cond is None else known(cond)
-        self.counted, self.node = False, node
+        self.counted, self.node, self.passed = False, node, passed
 
     def step(
         self, i: Any, going: Any, carried: Sequence[Any], apart: frozenset[str] = frozenset()
@@ -72,6 +73,7 @@ class _LoopCall:
 
         `apart` names the mesh axes along which some devices may skip this pass.
         """
+        i = i + np.asarray(self.passed, self.counter)
         going, *rest = self.body.varying(apart)(i, going, *carried, iteration=i)
         self._check_types(rest[: self.n_carried])
         return going, tuple(rest[: self.n_carried]), tuple(rest[self.n_carried :])
@@ -205,7 +207,36 @@ class _LoopCall:
         return self.first if self.first is not None else self.cond
 
     def run(self, all_known: bool, bound: int | None) -> tuple[Any, ...]:
-        """Run in the first way that applies."""
+        """Run in the first way that applies; where shapes change, in the one that has the first pass apart."""
+        try:
+            return self._run(all_known, bound)
+        except (TypeError, ValueError):
+            if not self._surely_runs() or self.passed or bound is not None:
+                raise
+            found = self._first_apart()
+            if found is None:
+                raise
+            return found
+
+    def _surely_runs(self) -> bool:
+        return bool(self.first) and (self.trip is None or (self.count is not None and bool(self.count > 0)))
+
+    def _first_apart(self) -> tuple[Any, ...] | None:
+        """The first pass, then the others; None if carried values have changing shapes in these too.
+
+        Exporters begin with numbers of any shape where the program has none yet.
+        """
+        going, carried, scans = self.step(np.asarray(0, self.counter), np.asarray(True), self.start)
+        trip = None if self.trip is None else self.trip - np.ones_like(self.trip)
+        rest = _LoopCall(trip, going, carried, self.body, self.zero_filled, self.node, passed=1)
+        try:
+            found = rest.run(all_known=False, bound=None)
+        except (TypeError, ValueError):
+            return None
+        later = found[self.n_carried :]
+        return (*found[: self.n_carried], *(jnp.concatenate([a[None], b]) for a, b in zip(scans, later, strict=True)))
+
+    def _run(self, all_known: bool, bound: int | None) -> tuple[Any, ...]:
         if bound is not None:
             return self.skipping(bound)
         endless = self.trip is None or (self.count is not None and self.count > _ENDLESS)

@@ -7,5 +7,6 @@ Each padded value carries a mask of its valid entries; operators behind it give 
 - `axes.py`: which axis of an operator's result is the padded one.
 - `neutral.py`: reductions and the like, where padding takes the value that changes nothing.
 - `size_dependent.py`: numbers computed from the size of a padded value.
+- `known_length.py`: slices and ranges whose start alone depends on data; they need no padding.
 - `routed.py`: the entry point; asks the others, one node at a time.
 """

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from ..._compat.jax import Tracer
 from ...errors import popart_exception
+from ...ops.join import from_front
 from ...ops.registry import Lowering
 from ...ops.select import BEYOND
 from ...ops.symbols import is_symbol
@@ -70,6 +71,8 @@ def bound_of(node: ir.Node, lowering: Lowering, operands: Sequence[Any]) -> dict
     decides = lowering.static or range(len(operands))  # operands needed while tracing, unless there is a bound
     if not any(isinstance(operands[i], Tracer) for i in decides if i < len(operands)):
         return {}
+    if node.op_type == "Slice" and np.size(operands[1]) != 1:
+        return {}
     size = _most(node, operands)
     size = size if is_symbol(size) else max(size, 2)  # an axis of size 1 could not be told from others
     positions = node.op_type in ("NonZero", "NonMaxSuppression") or _may_be_positions(operands[0])
@@ -79,6 +82,12 @@ def bound_of(node: ir.Node, lowering: Lowering, operands: Sequence[Any]) -> dict
 def given_bound(node: ir.Node) -> bool:
     """Whether the user gave a NonZero a bound, but no padding value."""
     return node.op_type == "NonZero" and not node.domain and SIZE in node.attributes and FILL not in node.attributes
+
+
+def _sliced_axis(operands: Sequence[Any]) -> int:
+    """The one axis of a Slice."""
+    axes = operands[3] if len(operands) > 3 else None
+    return 0 if axes is None or not np.size(axes) else int(np.reshape(axes, -1)[0]) % np.ndim(operands[0])
 
 
 def _may_be_positions(x: Any) -> bool:
@@ -94,6 +103,8 @@ def _most(node: ir.Node, operands: Sequence[Any]) -> Any:
         return scores.shape[0] * scores.shape[1] * min(of_class, scores.shape[2])
     if node.op_type == "Compress":
         return operands[1].shape[0]
+    if node.op_type == "Slice":
+        return x.shape[_sliced_axis(operands)]
     axis = node.attributes.get("axis")
     return x.size if node.op_type == "NonZero" or axis is None else x.shape[axis.as_int()]
 
@@ -107,6 +118,11 @@ def mark_padding(node: ir.Node, operands: Sequence[Any], results: tuple[Any, ...
         return results, [Padded(2, index=True, live=first[:, 0] != BEYOND, maker=op)]
     if op == "NonZero":
         return results, [Padded(1, index=True, live=_count(operands[0], first.shape[1]))]
+    if op == "Slice":
+        x, starts, ends, along = operands[0], operands[1], operands[2], first.ndim - _sliced_axis(operands)
+        begin, end = (from_front(v, x.shape[-along]) for v in (starts, ends))
+        live = jnp.arange(first.shape[-along]) < end - begin
+        return results, [Padded(along, index=_may_be_positions(first), live=live, maker=op)]
     axis = node.attributes.get("axis")
     along = 1 if axis is None else first.ndim - axis.as_int() % first.ndim
     live = _count(operands[1], first.shape[-along])

@@ -1,0 +1,149 @@
+"""Slices and ranges from a start that only the run knows, Slices to such an end, loops that begin with any shape."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import popart_jax as popart
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]>'
+pytestmark = pytest.mark.filterwarnings("ignore:The model has no trainable parameters")
+RNG = np.random.default_rng(0)
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f"{HEAD} {text}")
+
+
+def peer(model: onnx.ModelProto, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [np.asarray(x) for x in session.run(None, feed)]
+
+
+FILLED = parsed("""g(float[2,3] v) => (float[2,5] y, int64[1] n) {
+    trip = Constant<value = int64 {100}>()
+    true = Constant<value = bool {1}>()
+    shape = Constant<value = int64[2] {2, 5}>()
+    zeros = ConstantOfShape(shape)
+    zero = Constant<value = int64[1] {0}>()
+    y, n = Loop(trip, true, zeros, zero) <body = b(int64 k, bool on, float[2,5] x, int64[1] i) => (goes, filled, next) {
+        one = Constant<value = float {1}>()
+        axis = Constant<value = int64[1] {1}>()
+        step = Constant<value = int64[1] {1}>()
+        wide = Cast<to = 1>(i)
+        more = Add(wide, one)
+        next = Cast<to = 7>(more)
+        size = Shape<start = 1, end = 2>(x)
+        end = Min(size, next)
+        part = Slice(x, i, end, axis, step)
+        like = Shape(part)
+        sum = ReduceSum<keepdims = 1>(v, axis)
+        value = Mul(sum, wide)
+        spread = Expand(value, like)
+        first = Squeeze(i)
+        last = Squeeze(end)
+        by = Squeeze(step)
+        places = Range(first, last, by)
+        column = Unsqueeze(places, axis)
+        turned = Transpose(column)
+        two = Constant<value = int64[2] {2, 1}>()
+        index = Tile(turned, two)
+        filled = ScatterElements<axis = 1>(x, index, spread)
+        four = Constant<value = int64[1] {4}>()
+        less = Less(next, four)
+        goes = Squeeze(less)
+    }>
+}""")
+
+
+def test_a_loop_fills_one_column_after_the_other():
+    v = RNG.normal(size=(2, 3)).astype(np.float32)
+    fn, params = popart.to_jax(FILLED)
+    found = jax.jit(fn)(params, {"v": v})
+    for name, wanted in zip(("y", "n"), peer(FILLED, {"v": v}), strict=True):
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-6)
+    slope = jax.jit(jax.grad(lambda v: fn(params, {"v": v})["y"].sum()))(v)
+    np.testing.assert_allclose(slope, np.full((2, 3), 0 + 1 + 2 + 3), rtol=1e-6)
+
+
+MOVED = parsed("""g(float[6] x, int64[1] i) => (float[2] y) {
+    two = Constant<value = int64[1] {2}>()
+    end = Add(i, two)
+    y = Slice(x, i, end)
+}""")
+
+
+@pytest.mark.parametrize("start", [0, 3, 4])
+def test_a_slice_of_known_length_moves(start):
+    x, i = RNG.normal(size=6).astype(np.float32), np.asarray([start])
+    fn, params = popart.to_jax(MOVED)
+    np.testing.assert_array_equal(fn.jit(params, {"x": x, "i": i})["y"], x[start : start + 2])
+
+
+@pytest.mark.parametrize("start", [-1, 5, 9])
+def test_one_that_would_be_shorter_stops_the_run(start):
+    x, i = RNG.normal(size=6).astype(np.float32), np.asarray([start])
+    fn, params = popart.to_jax(MOVED)
+    with pytest.raises(Exception, match=r"has 2 elements from a start that only the run knows.* leaves 0 and 6"):
+        np.asarray(fn.jit(params, {"x": x, "i": i})["y"])
+    np.testing.assert_array_equal(popart.backend.run_model(MOVED, [x, i])[0], peer(MOVED, {"x": x, "i": i})[0])
+
+
+CUT = parsed("""g(float[2,6] x, int64[1] i) => (float[2,n] y, float[2,1] s) {
+    one = Constant<value = int64[1] {1}>()
+    y = Slice(x, one, i, one)
+    s = ReduceSum(y, one)
+}""")
+
+
+@pytest.mark.parametrize("end", [0, 1, 4, 6, 9, -1, -4, -9])
+def test_a_slice_to_an_end_of_the_run_is_filled_up(end):
+    x, i = RNG.normal(size=(2, 6)).astype(np.float32), np.asarray([end])
+    cut, total = peer(CUT, {"x": x, "i": i})
+    fn, params = popart.to_jax(CUT, bounds={"y": 5})
+    found = fn.jit(params, {"x": x, "i": i})["y"]
+    np.testing.assert_array_equal(found, np.pad(cut, ((0, 0), (0, 5 - cut.shape[1]))))
+    alone = onnx.ModelProto()
+    alone.CopyFrom(CUT)
+    del alone.graph.output[0]
+    fn, params = popart.to_jax(alone)
+    np.testing.assert_allclose(fn.jit(params, {"x": x, "i": i})["s"], total, rtol=1e-5)
+
+
+def test_without_a_bound_its_result_is_no_output():
+    fn, params = popart.to_jax(CUT)
+    with pytest.raises(popart.popart_exception, match=r"give its result a bound: to_jax\(model, bounds="):
+        fn.jit(params, {"x": np.ones((2, 6), np.float32), "i": np.asarray([3])})
+
+
+GROWN = parsed("""g(float[4] x) => (float[k] y, int64[1] n) {
+    trip = Constant<value = int64 {100}>()
+    true = Constant<value = bool {1}>()
+    single = Constant<value = int64[1] {1}>()
+    nothing = ConstantOfShape(single)
+    zero = Constant<value = int64[1] {0}>()
+    y, n = Loop(trip, true, nothing, zero) <body = b(int64 k, bool on, float[j] last, int64[1] i) => (goes, now, next) {
+        one = Constant<value = int64[1] {1}>()
+        next = Add(i, one)
+        times = Cast<to = 1>(next)
+        now = Mul(x, times)
+        largest = ReduceMax<keepdims = 0>(now)
+        limit = Constant<value = float {9}>()
+        goes = Less(largest, limit)
+    }>
+}""")
+
+
+@pytest.mark.parametrize("scale", [1, 5, 20])
+def test_a_loop_may_begin_with_another_shape(scale):
+    x = (scale * RNG.random(4)).astype(np.float32)
+    fn, params = popart.to_jax(GROWN)
+    found = fn.jit(params, {"x": x})
+    for name, wanted in zip(("y", "n"), peer(GROWN, {"x": x}), strict=True):
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-6)
