@@ -11,13 +11,13 @@ from copy import copy
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.monitoring
 from jax._src import config, core
 from jax._src.dispatch import runtime_tokens
-from jax.core import Tracer as Tracer
+from jax.core import Tracer as _Tracer
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache as persistent_cache
 
@@ -35,6 +35,19 @@ try:
     from jax._src.interpreters.partial_eval import DynamicJaxprTrace, trace_to_jaxpr_dynamic
 except ImportError:
     api_util = linear_util = source_info_util = DynamicJaxprTrace = trace_to_jaxpr_dynamic = None
+
+Tracer = cast("type[jax.Array]", _Tracer)
+"""The class of values that stand for arrays while tracing, and are arrays to `isinstance` too."""
+
+
+def primitive(name: str) -> Any:
+    """A new primitive; JAX gives neither its rules nor its `bind` types."""
+    return Primitive(name)
+
+
+def flat_tree(tree: Any) -> tuple[list[Any], Any]:
+    """`jax.tree.flatten`: leaves, and the structure, whose class has no types."""
+    return jax.tree.flatten(tree)
 
 
 def outside_traces() -> contextlib.AbstractContextManager[None]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from .arrays import Array, is_float, namespace
 from .elementwise import legacy_align
 from .operator import ELEMENTWISE, NON_LINEARITY, ROUNDS, PopxlClass, gradient, operator
 from .registry import direct, lowers
+from .two_way import with_jvp
 
 operator(
     "Relu",
@@ -42,7 +42,11 @@ operator("Celu", ELEMENTWISE)
 operator("HardSwish", ELEMENTWISE)
 operator("Mish", ELEMENTWISE)
 direct({"Mish": jax.nn.mish}, 18)
-direct({"HardSwish": lambda x: x * jnp.clip(x / 6 + 0.5, 0, 1)}, 14)
+
+
+@lowers("HardSwish", 14)
+def hard_swish(x: Array, /) -> Array:
+    return x * jnp.clip(x / 6 + 0.5, 0, 1)
 
 
 FLOAT_MAX = 3.4028234663852886e38
@@ -170,7 +174,7 @@ def hard_sigmoid(x: Array, /, *, alpha: float = 0.2, beta: float = 0.5) -> Array
     return bounded_line(x, x.dtype.type(alpha), x.dtype.type(beta))
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+@with_jvp(1, 2)
 def bounded_line(x: Array, slope: Any, shift: Any) -> Array:
     """``slope * x + shift`` between 0 and 1; where it reaches them is decided by `x`.
 
@@ -232,7 +236,7 @@ def _clipped_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[A
 
 
 def _limits(dtype: Any) -> tuple[Any, Any]:
-    info = jnp.finfo(dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype)
+    info = cast("Any", jnp.finfo(dtype) if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype))
     return info.min, info.max
 
 

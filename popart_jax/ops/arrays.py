@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,13 @@ def device_dtype(dtype: int | Any) -> np.dtype:
 
 def as_index(x: Any) -> Any:
     """Index results have ONNX type INT64."""
-    return x.astype(np.int64) if isinstance(x, (np.ndarray, np.generic)) else x.astype(device_dtype(np.int64))
+    known = isinstance(x, (np.ndarray, np.generic))
+    return x.astype(np.int64 if known else device_dtype(np.int64))
+
+
+def as_results(made: Any) -> tuple[Any, ...]:
+    """What a translation returned, as a tuple: one result may come without."""
+    return cast("tuple[Any, ...]", made) if isinstance(made, tuple) else (made,)
 
 
 def dtype_name(x: Any) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from . import varying
-from .arrays import onnx_dtype, wrap_indices
+from .arrays import Array, onnx_dtype, wrap_indices
 from .registry import OutputCount, lowers
 
 
@@ -42,19 +42,22 @@ def masked_softmax(scores: jax.Array, bias: Any) -> jax.Array:
     return probs if dead is None else jnp.where(dead, 0, probs)
 
 
-def additive(mask: jax.Array, dtype: Any) -> jax.Array:
+def additive(mask: Array, dtype: Any) -> Array:
     """A boolean mask (True attends) as 0 and -inf; other masks are additive already."""
     if mask.dtype != np.bool_:
         return mask.astype(dtype)
     return jnp.where(mask, jnp.zeros((), dtype), jnp.asarray(-jnp.inf, dtype))
 
 
-def _bias(mask, queries, keys, offset, causal, left, right, lengths, dtype) -> Any:
+def _bias(
+    mask: Array | None, queries: int, keys: int, offset: Any, causal: int, left: int, right: int,
+    lengths: Array | None, dtype: np.dtype,
+) -> Any:  # fmt: skip
     """The sum of all additive masks: mask input, causal mask, window, padding."""
     parts = [] if mask is None else [_pad_mask(additive(mask, dtype), keys)]
     distance = jnp.arange(queries)[:, None] + offset - jnp.arange(keys)  # > 0: the key lies in the past
     distance = distance if distance.ndim == 2 else distance[:, None]
-    allowed = []
+    allowed: list[jax.Array] = []
     if causal:
         allowed.append(distance >= 0)
     if left >= 0:
@@ -70,7 +73,7 @@ def _bias(mask, queries, keys, offset, causal, left, right, lengths, dtype) -> A
     return jnp.broadcast_to(total, np.broadcast_shapes(total.shape, (queries, keys)))
 
 
-def _pad_mask(mask: jax.Array, keys: int) -> jax.Array:
+def _pad_mask(mask: Array, keys: int) -> Array:
     missing = keys - mask.shape[-1]
     widths = [(0, 0)] * (mask.ndim - 1) + [(0, missing)]
     return jnp.pad(mask, widths, constant_values=-jnp.inf) if missing > 0 else mask
@@ -92,10 +95,12 @@ def _scores(q: jax.Array, k: jax.Array, scale: float | None) -> jax.Array:
 
 @lowers("Attention", 23, 24, 25)
 def attention(
-    q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, /, *, is_causal=0,
-    kv_num_heads=None, left_window_size=-1, q_num_heads=None, qk_matmul_output_mode=0, right_window_size=-1, scale=None,
-    softcap=0.0, softmax_precision=None, n_outputs: OutputCount = 1,
-):  # fmt: skip
+    q: Array, k: Array, v: Array, attn_mask: Array | None = None, past_key: Array | None = None,
+    past_value: Array | None = None, nonpad_kv_seqlen: Array | None = None, /, *, is_causal: int = 0,
+    kv_num_heads: int | None = None, left_window_size: int = -1, q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0, right_window_size: int = -1, scale: float | None = None, softcap: float = 0.0,
+    softmax_precision: int | None = None, n_outputs: OutputCount = 1,
+) -> tuple[Array, ...]:  # fmt: skip
     """Scaled dot-product attention with cache, grouped heads, softcap, causal and window masks."""
     flat = q.ndim == 3
     q, k, v = split_heads(q, q_num_heads), split_heads(k, kv_num_heads), split_heads(v, kv_num_heads)
@@ -118,7 +123,7 @@ def attention(
     return y, keys, values, shown[qk_matmul_output_mode]().astype(q.dtype)
 
 
-def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, interleaved: bool) -> jax.Array:
+def rotate(x: jax.Array, cos: Array, sin: Array, interleaved: bool) -> jax.Array:
     """Rotate the leading 2 * cos.shape[-1] features of x (B, S, heads, D) by angles (B, S, half)."""
     half = cos.shape[-1]
     cos, sin = cos[..., None, :].astype(x.dtype), sin[..., None, :].astype(x.dtype)
@@ -129,7 +134,10 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, interleaved: bool) -> j
     return jnp.concatenate([joined, rest], -1) if rest.shape[-1] else joined
 
 
-def rotary(x, cos_cache, sin_cache, position_ids, interleaved, dim, heads) -> jax.Array:
+def rotary(
+    x: Array, cos_cache: Array, sin_cache: Array, position_ids: Array | None, interleaved: bool, dim: int,
+    heads: int | None,
+) -> jax.Array:  # fmt: skip
     """Rotary embedding of (B, S, heads * D) or (B, heads, S, D) data."""
     four = split_heads(x, heads).transpose(0, 2, 1, 3)
     half = (dim or four.shape[-1]) // 2
@@ -145,22 +153,25 @@ def rotary(x, cos_cache, sin_cache, position_ids, interleaved, dim, heads) -> ja
 
 @lowers("RotaryEmbedding", 23)
 def rotary_embedding(
-    x, cos_cache, sin_cache, position_ids=None, /, *, interleaved=0, num_heads=None, rotary_embedding_dim=0
-):
+    x: Array, cos_cache: Array, sin_cache: Array, position_ids: Array | None = None, /, *, interleaved: int = 0,
+    num_heads: int | None = None, rotary_embedding_dim: int = 0,
+) -> jax.Array:  # fmt: skip
+    places = None
     if position_ids is not None:
-        position_ids = wrap_indices(position_ids, cos_cache.shape[0])
+        places = wrap_indices(position_ids, cos_cache.shape[0])
         steps = x.shape[-2]
-        if position_ids.shape != (x.shape[0], steps):
-            raise popart_exception(f"RotaryEmbedding: position_ids {list(position_ids.shape)}; expected "
+        if places.shape != (x.shape[0], steps):
+            raise popart_exception(f"RotaryEmbedding: position_ids {list(places.shape)}; expected "
                                    f"[{x.shape[0]}, {steps}]")  # fmt: skip
-    return rotary(x, cos_cache, sin_cache, position_ids, bool(interleaved), rotary_embedding_dim, num_heads)
+    return rotary(x, cos_cache, sin_cache, places, bool(interleaved), rotary_embedding_dim, num_heads)
 
 
 @lowers("LinearAttention", 27)
 def linear_attention(
-    q, k, v, past_state=None, decay=None, beta=None, /, *, kv_num_heads, q_num_heads, chunk_size=64, scale=0.0,
-    update_rule="gated_delta",
-):  # fmt: skip
+    q: Array, k: Array, v: Array, past_state: Array | None = None, decay: Array | None = None,
+    beta: Array | None = None, /, *, kv_num_heads: int, q_num_heads: int, chunk_size: int = 64, scale: float = 0.0,
+    update_rule: str = "gated_delta",
+) -> tuple[Any, Any]:  # fmt: skip
     """Recurrence S = exp(decay) S + k (beta (v - S^T k)); the read-out is scale * q^T S. Computed in float32."""
     needs = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
     if update_rule not in needs:
@@ -175,7 +186,7 @@ def linear_attention(
     start = jnp.zeros((batch, kv_num_heads, k4.shape[-1], v4.shape[-1])) if past_state is None else past_state
     kept = dtype if past_state is None else past_state.dtype
 
-    def step(state, row):
+    def step(state: jax.Array, row: Any):
         qt, kt, vt, gt, bt = row
         state = state if gt is None else state * jnp.exp(gt)[..., None]
         vt = vt if bt is None else bt * (vt - jnp.einsum("bhdm,bhd->bhm", state, kt))
@@ -186,6 +197,6 @@ def linear_attention(
     return ys.transpose(1, 0, 2, 3).reshape(batch, steps, -1).astype(dtype), last.astype(kept)
 
 
-def _by_time(x: jax.Array, heads: int) -> jax.Array:
+def _by_time(x: Array, heads: int) -> Array:
     """(B, T, heads * D) as float32 (T, B, heads, D)."""
     return x.astype(jnp.float32).reshape(*x.shape[:2], heads, -1).swapaxes(0, 1)

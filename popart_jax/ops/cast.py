@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from typing import Any
 
 import jax
@@ -73,16 +74,20 @@ def _truncated(x: Array, dtype: np.dtype) -> Array:
     return jnp.where(whole < 0, whole.astype(signed).astype(found.dtype), found)
 
 
+def _info(dtype: Any) -> Any:
+    return typing.cast("Any", ml_dtypes.finfo(dtype))
+
+
 def _six_bits(x: Array, dtype: np.dtype) -> Array:
     """Round to a 6-bit type, represented as float8e4m3fn: ties to even, saturated, NaN as in ml_dtypes."""
-    wide, largest = x.astype(jnp.float32), float(ml_dtypes.finfo(dtype).max)
+    wide, largest = x.astype(jnp.float32), float(_info(dtype).max)
     kept = jnp.clip(_on_grid(wide, dtype), -largest, largest)
     return jnp.where(jnp.isnan(wide), -0.0, kept).astype(ml_dtypes.float8_e4m3fn)
 
 
 def _on_grid(wide: Array, dtype: np.dtype) -> Array:
     """Float32 numbers rounded to the digits of a narrower float type, ties to even; out of its range they stay."""
-    info = ml_dtypes.finfo(dtype)
+    info = _info(dtype)
     _, exponent = jnp.frexp(jnp.abs(wide))
     lowest = jnp.maximum(exponent - 1, int(info.minexp)) - int(info.nmant)
     return jnp.where(jnp.isfinite(wide), times_power_of_two(jnp.rint(times_power_of_two(wide, -lowest)), lowest), wide)
@@ -97,7 +102,7 @@ def to_float8(x: Array, dtype: Any) -> Array:
     if platform() in ("cpu", IPU):
         return x.astype(dtype)
     wide = x.astype(jnp.float32)
-    return jnp.where(jnp.abs(wide) <= float(ml_dtypes.finfo(dtype).max), _on_grid(wide, dtype), wide).astype(dtype)
+    return jnp.where(jnp.abs(wide) <= float(_info(dtype).max), _on_grid(wide, dtype), wide).astype(dtype)
 
 
 def from_float8(x: Array) -> Array:
@@ -122,9 +127,9 @@ def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "u
         x = jnp.clip(source, -limit.astype(source.dtype), limit.astype(source.dtype))
     if isinstance(x, np.ndarray) and namespace(x) is np and dtype not in FLOAT8:
         with np.errstate(invalid="ignore", over="ignore"):  # ONNX leaves out-of-range values undefined
-            return x.astype(dtype)
+            return typing.cast("np.ndarray", x).astype(dtype)
     if is_float(x) and jnp.issubdtype(dtype, jnp.integer):
-        return _truncated(x, dtype)
+        return _truncated(typing.cast("Array", x), dtype)
     if dtype in FLOAT8 and is_float(x):
         return to_float8(jnp.asarray(x), dtype)
     return jnp.asarray(x).astype(device_dtype(dtype))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jax import lax
 
 from ..errors import OpError, popart_exception
 from . import primitives
-from .arrays import listed, times_power_of_two
+from .arrays import Array, listed, times_power_of_two
 from .cast import from_float8
 from .kernels import Computation
 from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
@@ -26,8 +26,8 @@ _FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fnuz), np.dtype(ml_dtypes.float8_e5m2fn
 
 @Computation
 def convolve(
-    x: jax.Array,
-    w: jax.Array,
+    x: Array,
+    w: Array,
     strides: Sequence[int],
     pads: Pads,
     dilations: Sequence[int],
@@ -38,7 +38,10 @@ def convolve(
     rank = x.ndim - 2
     names = "".join(chr(ord("a") + i) for i in range(rank))
     layout = (f"NC{names}", f"OI{names}", f"NC{names}")
-    return lax.conv_general_dilated(x, w, strides, pads, data_dilations, dilations, layout, feature_group_count=group)
+    operands = cast("tuple[jax.Array, jax.Array]", (x, w))  # NumPy arrays will do
+    return lax.conv_general_dilated(
+        *operands, strides, pads, data_dilations, dilations, layout, feature_group_count=group
+    )
 
 
 def check_bias(bias: Any, channels: int) -> None:
@@ -47,7 +50,7 @@ def check_bias(bias: Any, channels: int) -> None:
         raise popart_exception(f"bias of shape {list(bias.shape)}; expected [{channels}], one value per output channel")
 
 
-def add_bias(y: jax.Array, bias: Any) -> jax.Array:
+def add_bias(y: Array, bias: Any) -> Array:
     """Add a bias of one value per channel (axis 1)."""
     check_bias(bias, y.shape[1])
     return y if bias is None else primitives.add(y, bias.reshape((-1,) + (1,) * (y.ndim - 2)))
@@ -83,7 +86,10 @@ operator(
 
 
 @lowers("Conv", 1, 11, 22)
-def conv(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()):
+def conv(
+    x: Array, w: Array, b: Array | None = None, /, *, auto_pad: str = "NOTSET", dilations: Sequence[int] = (),
+    group: int = 1, kernel_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Array:  # fmt: skip
     """In PopART float8 operands come with a power of two (INT32) in place of the bias, and give FLOAT16."""
     if x.dtype in _FLOAT8:
         if b is None or np.size(b) != 1 or not jnp.issubdtype(b.dtype, jnp.integer):
@@ -108,9 +114,10 @@ operator(
 
 @lowers("ConvTranspose", 1, 11, 22)
 def conv_transpose(
-    x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), output_padding=(), output_shape=(),
-    pads=(), strides=(),
-):  # fmt: skip
+    x: Array, w: Array, b: Array | None = None, /, *, auto_pad: str = "NOTSET", dilations: Sequence[int] = (),
+    group: int = 1, kernel_shape: Sequence[int] = (), output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Array:  # fmt: skip
     check_transposed(x.shape, w.shape[0], group, w.shape, 1)
     form = transposed(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad, output_padding, output_shape)
     padding = tuple((r - 1 - lo, r - 1 - hi) for r, (lo, hi) in zip(form.reach, form.crop, strict=True))
@@ -119,7 +126,10 @@ def conv_transpose(
 
 
 @lowers("ConvTranspose", 1, popart=True, like=conv_transpose)
-def popart_conv_transpose(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), output_shape=(), **rest):
+def popart_conv_transpose(
+    x: Array, w: Array, b: Array | None = None, /, *, auto_pad: str = "NOTSET", dilations: Sequence[int] = (),
+    output_shape: Sequence[int] = (), **rest: Any,
+) -> Array:  # fmt: skip
     """Without dilations; keeps the rounding of ConvTranspose-1."""
     auto_pad, output_shape = popart_padding(x.ndim - 2, auto_pad, dilations, output_shape)
     return conv_transpose(x, w, b, auto_pad=auto_pad, output_shape=output_shape, **rest)
@@ -179,7 +189,10 @@ class Transposed:
         return tuple(s * (n - 1) + r - lo - hi for n, s, r, (lo, hi) in parts)
 
 
-def transposed(sizes, kernel, strides, dilations, pads, auto_pad, output_padding, output_shape) -> Transposed:
+def transposed(
+    sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
+    pads: Sequence[int], auto_pad: str, output_padding: Sequence[int], output_shape: Sequence[int],
+) -> Transposed:  # fmt: skip
     """The geometry that ONNX's attributes ask for."""
     rank = len(sizes)
     steps = fitting("strides", positive("strides", per_dim("strides", strides, rank)))
@@ -195,13 +208,20 @@ def transposed(sizes, kernel, strides, dilations, pads, auto_pad, output_padding
     return Transposed(tuple(steps), tuple(dils), reach, crop)
 
 
-def flipped(w: jax.Array, group: int) -> jax.Array:
+def flipped(w: Array, group: int) -> jax.Array:
     """Weights (C_in, C_out/group, ...) for the equivalent plain convolution: (C_out, C_in/group, ...), rotated."""
     grouped = w.reshape(group, w.shape[0] // group, *w.shape[1:]).swapaxes(1, 2)
     return jnp.flip(grouped.reshape(-1, *grouped.shape[2:]), tuple(range(2, w.ndim)))
 
 
-def _crop(full, sizes, strides, pads, auto_pad, output_shape) -> tuple[Pads, list[int]]:
+def _crop(
+    full: Sequence[int],
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    auto_pad: str,
+    output_shape: Sequence[int],
+) -> tuple[Pads, list[int]]:
     """Cropping of the full output, and zeros appended where the wanted shape is larger than it."""
     rank = len(full)
     same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
@@ -220,7 +240,9 @@ operator("CausalConvWithState", ranks="input 3 weight 3 bias 1 past_state 3")
 
 
 @lowers("CausalConvWithState", 27)
-def causal_conv_with_state(x, w, b=None, past=None, /, *, activation="none"):
+def causal_conv_with_state(
+    x: Array, w: Array, b: Array | None = None, past: Array | None = None, /, *, activation: str = "none"
+) -> tuple[Array, jax.Array]:
     """Causal depthwise convolution over the last axis, and the state for the next call."""
     width = w.shape[-1] - 1
     past = jnp.zeros((*x.shape[:2], width), x.dtype) if past is None else past

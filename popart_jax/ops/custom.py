@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from .arrays import as_results
 from .registry import Lowering, add, describe
 from .two_way import two_way
 
@@ -93,9 +94,8 @@ def _with_gradient(row: Lowering, gradient: Callable[..., Any]) -> Lowering:
 
         def backward(residuals: Any, cotangents: Any) -> tuple[Any, ...]:
             values, out = residuals
-            outs, cots = ((out,), (cotangents,)) if not isinstance(out, tuple) else (out, cotangents)
-            found = gradient(cots, tuple(merged(values)), outs, **own)
-            found = found if isinstance(found, tuple) else (found,)
+            cots = cotangents if isinstance(out, tuple) else (cotangents,)
+            found = as_results(gradient(cots, tuple(merged(values)), as_results(out), **own))
             if len(found) != len(inputs):
                 raise ValueError(f"{row.op}: gradient gave {len(found)} results for {len(inputs)} inputs")
             return tuple(_cotangent(found[i], values[n]) for n, i in enumerate(traced))

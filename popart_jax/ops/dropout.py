@@ -10,6 +10,7 @@ import numpy as np
 
 from .._compat.jax import Tracer
 from ..errors import OpError
+from .arrays import Array
 from .operator import ELEMENTWISE, RANDOM, PopxlClass, gradient, operator
 from .registry import Context, Key, Static, Training, lowers
 
@@ -29,14 +30,14 @@ def check_ratio(ratio: float) -> float:
     return ratio
 
 
-def drop(x: jax.Array, key: jax.Array, ratio: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+def drop(x: Array, key: jax.Array, ratio: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """Zero elements with probability `ratio`, scale the kept ones by 1/(1-ratio); returns result and mask."""
     kept = jnp.asarray(1 - ratio, jnp.float32)  # otherwise x64 would draw 64 bits, which the caller's jit can't lower
     mask = jax.random.bernoulli(key, kept, shape)
     return keep(x, mask, ratio), mask
 
 
-def keep(x: jax.Array, mask: Any, ratio: Any) -> jax.Array:
+def keep(x: Array, mask: Any, ratio: Any) -> jax.Array:
     """The masked elements, scaled by 1/(1-ratio); zeros elsewhere."""
     return jnp.where(mask, x * jnp.asarray(1 / (1 - ratio), x.dtype), jnp.zeros((), x.dtype))
 
@@ -52,32 +53,36 @@ operator(
 
 
 @lowers("Dropout", 10)
-def dropout_10(x, /, *, ratio=0.5, key: Key, training: Training = False):
+def dropout_10(x: Array, /, *, ratio: float = 0.5, key: Key, training: Training = False) -> tuple[Array, Array]:
     if not training or check_ratio(ratio) == 0:
         return x, jnp.ones(x.shape, bool)
     return drop(x, key, ratio, x.shape)
 
 
 @lowers("Dropout", 7)
-def dropout_7(x, /, *, ratio=0.5, key: Key, training: Training = False):
+def dropout_7(x: Array, /, *, ratio: float = 0.5, key: Key, training: Training = False) -> tuple[Array, Array]:
     """The mask has the type of the data."""
     y, mask = dropout_10(x, ratio=ratio, key=key, training=training)
     return y, mask.astype(x.dtype)
 
 
 @lowers("Dropout", 1, 6)
-def dropout_1(x, /, *, ratio=0.5, is_test=0, key: Key, training: Training = False):
+def dropout_1(
+    x: Array, /, *, ratio: float = 0.5, is_test: int = 0, key: Key, training: Training = False
+) -> tuple[Array, Array]:
     return dropout_7(x, ratio=ratio, key=key, training=training and not is_test)
 
 
 @lowers("Dropout", 1, popart=True, like=dropout_1)
-def popart_dropout_1(x, /, *, ratio=0.5, is_test=0, training: Training = False, **rest):
+def popart_dropout_1(
+    x: Array, /, *, ratio: float = 0.5, is_test: int = 0, training: Training = False, **rest: Any
+) -> tuple[Array, Array]:
     """The ratio is checked even if nothing is dropped; the mask is boolean."""
     return dropout_10(x, ratio=check_ratio(ratio), training=training and not is_test, **rest)
 
 
 @lowers("Dropout", 7, popart=True, like=dropout_10)
-def popart_dropout_7(x, /, *, ratio=0.5, **rest):
+def popart_dropout_7(x: Array, /, *, ratio: float = 0.5, **rest: Any) -> tuple[Array, Array]:
     """The ratio is checked even if nothing is dropped."""
     return dropout_10(x, ratio=check_ratio(ratio), **rest)
 
@@ -85,8 +90,9 @@ def popart_dropout_7(x, /, *, ratio=0.5, **rest):
 @lowers("Dropout", 12, popart=True)
 @lowers("Dropout", 12, 13, 22)
 def dropout_12(
-    x, ratio=None, training_mode: Static = None, /, *, seed=None, key: Key, training: Training = False, walk: Context
-):
+    x: Array, ratio: Array | None = None, training_mode: Static = None, /, *, seed: float | None = None, key: Key,
+    training: Training = False, walk: Context,
+) -> tuple[Array, Array]:  # fmt: skip
     """The `training_mode` input decides where it is given; otherwise whether the session trains."""
     rate = 0.5 if ratio is None else ratio if isinstance(ratio, Tracer) else check_ratio(float(ratio))
     active = training if training_mode is None else bool(training_mode)

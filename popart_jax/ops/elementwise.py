@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +60,7 @@ def quiet(fn: Callable[..., Any]) -> Callable[..., Any]:
         return tuple(jnp.where(still, jnp.ones_like(x), x) for x in xs)
 
     def backward(xs: tuple[Array, ...], g: Array) -> tuple[Array, ...]:
-        return jax.vjp(fn, *calm(xs, g == 0))[1](g)
+        return cast("tuple[Array, ...]", jax.vjp(fn, *calm(xs, g == 0))[1](g))
 
     def push(xs: tuple[Array, ...], tangents: tuple[Array, ...]) -> Array:
         still = reduce(jnp.logical_and, (t == 0 for t in tangents))
@@ -389,7 +389,11 @@ def _power_push(saved: tuple[Array, Array], tangents: tuple[Array, Array]) -> Ar
     return sum(jnp.where(t == 0, jnp.zeros_like(t), t * slope) for t, slope in pairs)  # pyright: ignore[reportReturnType]
 
 
-_popart_power.defvjp(lambda x, y: (_popart_power(x, y), (x, y)), _power_back, _power_push)
+def _power_forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _popart_power(x, y), (x, y)
+
+
+_popart_power.defvjp(_power_forward, _power_back, _power_push)
 
 
 def power(x: Array, y: Array) -> Array:

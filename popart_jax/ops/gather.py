@@ -130,7 +130,7 @@ _UPDATES: dict[str, Callable[[Any], Callable[[Any], jax.Array]]] = {
 }
 
 
-def _known(index: tuple[Any, ...]) -> tuple[Any, ...]:
+def _known(index: tuple[slice | Array, ...]) -> tuple[slice | np.ndarray, ...]:
     return tuple(i if isinstance(i, slice) else np.asarray(i) for i in index)
 
 

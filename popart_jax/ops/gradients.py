@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,11 @@ def attains(x: jax.Array, y: jax.Array, axes: Sequence[int], *, largest: bool) -
     return same | hit.reshape(turned.shape).transpose(np.argsort(order))
 
 
+def pulled_back(fn: Callable[[jax.Array], Any], x: jax.Array, g: Any) -> jax.Array:
+    """Gradient for `x`, the only operand of `fn`, given that of its result."""
+    return cast("jax.Array", jax.vjp(fn, x)[1](g)[0])
+
+
 def may_be_computed_again(x: jax.Array) -> bool:
     """Whether XLA may compute the array again where it is read, with other last bits."""
     known = isinstance(x.size, int) and x.size > 0  # sizes may be symbols
@@ -46,7 +51,11 @@ def gradient_of(value: jax.Array, surrogate: jax.Array) -> jax.Array:
     return value
 
 
-gradient_of.defjvps(None, lambda tangent, out, value, surrogate: tangent)
+def _tangent(tangent: jax.Array, *_: Any) -> jax.Array:
+    return tangent
+
+
+gradient_of.defjvps(None, _tangent)
 
 
 @partial(two_way, nondiff_argnums=(1,))
@@ -55,8 +64,16 @@ def refuse_gradient(x: jax.Array, message: str) -> jax.Array:
     return x
 
 
+def _pass(x: jax.Array, message: str) -> tuple[jax.Array, None]:
+    return x, None
+
+
 def _refuse(message: str, saved: Any, g: Any) -> Any:
     raise popart_exception(message)
 
 
-refuse_gradient.defvjp(lambda x, message: (x, None), _refuse, lambda message, saved, tangents: tangents[0])
+def _push(message: str, saved: Any, tangents: Any) -> Any:
+    return tangents[0]
+
+
+refuse_gradient.defvjp(_pass, _refuse, _push)

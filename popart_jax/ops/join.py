@@ -75,7 +75,7 @@ def split_at(x: Array, sizes: Sequence[int] | None, parts: int, axis: int, even:
         raise popart_exception(f"splits {sum(sizes)} invalid for dimension of size {size}")
     ends = np.cumsum(sizes).tolist()
     index = [slice(None)] * x.ndim
-    pieces = []
+    pieces: list[Array] = []
     for end, length in zip(ends, sizes, strict=True):
         index[along] = slice(end - length, end)
         pieces.append(x[tuple(index)])

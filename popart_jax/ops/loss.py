@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from .._compat.jax import Tracer
 from ..errors import popart_exception
+from .arrays import Array
 from .operator import operator
 from .registry import OutputCount, lowers
 
@@ -22,7 +23,7 @@ def _reduce(values: jax.Array, weights: jax.Array, reduction: str) -> jax.Array:
     return total if reduction == "sum" else total / weights.sum()
 
 
-def weighted_nll(log_prob: jax.Array, target: Any, weight: Any, reduction: str, ignore_index: int | None) -> jax.Array:
+def weighted_nll(log_prob: Array, target: Any, weight: Any, reduction: str, ignore_index: int | None) -> jax.Array:
     """-weight[target] * log_prob[:, target], classes along axis 1; ignored targets weigh nothing."""
     target = jnp.asarray(target)
     kept = jnp.ones(target.shape, bool) if ignore_index is None else target != ignore_index
@@ -40,7 +41,9 @@ operator("NegativeLogLikelihoodLoss", ranks="input 2+ weight 1", neutral="ignore
 
 
 @lowers("NegativeLogLikelihoodLoss", 12, 13, 22)
-def negative_log_likelihood_loss(x, target, weight=None, /, *, ignore_index=None, reduction="mean"):
+def negative_log_likelihood_loss(
+    x: Array, target: Array, weight: Array | None = None, /, *, ignore_index: int | None = None, reduction: str = "mean"
+) -> jax.Array:
     return weighted_nll(x, target, weight, reduction, ignore_index).astype(x.dtype)
 
 
@@ -49,8 +52,9 @@ operator("SoftmaxCrossEntropyLoss", ranks="scores 2+ weights 1", neutral="ignore
 
 @lowers("SoftmaxCrossEntropyLoss", 12, 13)
 def softmax_cross_entropy_loss(
-    scores, labels, weights=None, /, *, ignore_index=None, reduction="mean", n_outputs: OutputCount = 1
-):
+    scores: Array, labels: Array, weights: Array | None = None, /, *, ignore_index: int | None = None,
+    reduction: str = "mean", n_outputs: OutputCount = 1,
+) -> Array | tuple[Array, ...]:  # fmt: skip
     log_prob = jax.nn.log_softmax(scores, axis=1)
     loss = weighted_nll(log_prob, labels, weights, reduction, ignore_index).astype(scores.dtype)
     return (loss, log_prob) if n_outputs > 1 else loss

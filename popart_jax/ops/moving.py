@@ -20,7 +20,7 @@ def moves_texts(fn: Callable[..., Any]) -> Callable[..., Any]:
         if not any(is_text(x) for x in operands):
             return fn(*operands, **attributes)
         texts: list[Any] = [""]
-        places = []
+        places: list[Any] = []
         for x in operands:
             if is_text(x):
                 places.append(np.arange(len(texts), len(texts) + x.size, dtype=np.int32).reshape(x.shape))
@@ -28,6 +28,10 @@ def moves_texts(fn: Callable[..., Any]) -> Callable[..., Any]:
             else:
                 places.append(x)
         held = np.asarray(texts, object)
-        return jax.tree.map(lambda at: held[np.asarray(at)], fn(*places, **attributes))
+
+        def texts_at(at: Any) -> np.ndarray:
+            return held[np.asarray(at)]
+
+        return jax.tree.map(texts_at, fn(*places, **attributes))
 
     return call

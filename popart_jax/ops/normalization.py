@@ -13,7 +13,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from . import primitives
-from .arrays import listed, normal_axes, normal_axis, onnx_dtype, wide
+from .arrays import Array, listed, normal_axes, normal_axis, onnx_dtype, wide
 from .gradients import refuse_gradient
 from .kernels import Computation
 from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, ROW_BY_ROW, PopxlClass, gradient, operator
@@ -39,12 +39,14 @@ def standardise(x: jax.Array, axes: tuple[int, ...], epsilon: float) -> tuple[ja
     return (x - mean) * inverse, mean, inverse
 
 
-def _standardise_forward(x, axes, epsilon):
+def _standardise_forward(
+    x: jax.Array, axes: tuple[int, ...], epsilon: float
+) -> tuple[tuple[Any, Any, Any], tuple[jax.Array, Any, Any]]:
     normal, mean, inverse = standardise(x, axes, epsilon)
     return (normal, mean, inverse), (x, mean, inverse)
 
 
-def _standardise_backward(axes, epsilon, saved, cotangents):
+def _standardise_backward(axes: tuple[int, ...], epsilon: float, saved: Any, cotangents: Any) -> tuple[Any]:
     x, mean, inverse = saved
     g, of_mean, of_inverse = cotangents
     normal, count = (x - mean) * inverse, x.size // mean.size
@@ -60,7 +62,7 @@ def per_channel(x: Any, rank: int) -> jax.Array:
     return x.reshape((-1,) + (1,) * (rank - 2))
 
 
-def check_statistics(x: jax.Array, named: dict[str, Any], shape: tuple[int, ...]) -> None:
+def check_statistics(x: Array, named: dict[str, Any], shape: tuple[int, ...]) -> None:
     """Raise if a batch norm parameter does not have the shape of the features."""
     matched = "dimension 1" if len(shape) == 1 else "all but the first dimension"
     for name, value in named.items():
@@ -71,13 +73,15 @@ def check_statistics(x: jax.Array, named: dict[str, Any], shape: tuple[int, ...]
             )
 
 
-def batch_statistics(x: jax.Array, axes: Sequence[int]) -> tuple[jax.Array, jax.Array]:
+def batch_statistics(x: Array, axes: Sequence[int]) -> tuple[jax.Array, jax.Array]:
     """Mean and biased variance per feature, computed in float32."""
     mean, var = moments(wide(x), axes)
     return mean, var
 
 
-def normalise(x, scale, bias, mean, var, epsilon: float, shape: tuple[int, ...]) -> jax.Array:
+def normalise(
+    x: Array, scale: Array, bias: Array, mean: Array, var: Array, epsilon: float, shape: tuple[int, ...]
+) -> jax.Array:
     """Affine form of batch normalisation with given statistics."""
     data, scale, bias, mean, var = wide(x), *(wide(v).reshape(shape) for v in (scale, bias, mean, var))
     factor = primitives.multiply(scale, lax.rsqrt(primitives.add(var, np.asarray(epsilon, var.dtype))))
@@ -85,7 +89,10 @@ def normalise(x, scale, bias, mean, var, epsilon: float, shape: tuple[int, ...])
     return primitives.add(primitives.multiply(centred, factor), bias).astype(x.dtype)
 
 
-def train_batch_norm(x, scale, bias, mean, var, momentum, epsilon, axes, shape):
+def train_batch_norm(
+    x: Array, scale: Array, bias: Array, mean: Array, var: Array, momentum: float, epsilon: float,
+    axes: Sequence[int], shape: tuple[int, ...],
+) -> tuple[Array, ...]:  # fmt: skip
     """Output by batch statistics, running statistics, batch statistics."""
     batch_mean, batch_var = batch_statistics(x, axes)
     y = normalise(x, scale, bias, batch_mean, batch_var, epsilon, shape)
@@ -97,7 +104,7 @@ def train_batch_norm(x, scale, bias, mean, var, momentum, epsilon, axes, shape):
     return y, *running, fixed[0].astype(mean.dtype), fixed[1].astype(var.dtype)
 
 
-def _features(x: jax.Array, spatial: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def _features(x: Array, spatial: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Axes that statistics run over, their broadcast shape, and the shape of the parameters."""
     if spatial:
         return (0, *range(2, x.ndim)), (1, x.shape[1], *(1,) * (x.ndim - 2)), x.shape[1:2]
@@ -121,8 +128,9 @@ operator(
 
 @lowers("BatchNormalization", 1, 6, 7, 9)
 def batch_norm(
-    x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0, n_outputs: OutputCount = 1
-):  # fmt: skip
+    x: Array, scale: Array, bias: Array, mean: Array, var: Array, /, *, epsilon: float = 1e-5, momentum: float = 0.9,
+    spatial: int = 1, is_test: int = 0, n_outputs: OutputCount = 1,
+) -> Array | tuple[Array, ...]:  # fmt: skip
     """More than one output selects batch statistics, as in the old versions."""
     axes, shape, params = _features(x, spatial)
     check_statistics(x, {"scale": scale, "B": bias, "mean": mean, "var": var}, params)
@@ -133,9 +141,9 @@ def batch_norm(
 
 @lowers("BatchNormalization", 1, popart=True, refuses=True)
 def popart_batch_norm(
-    x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0,
-    n_outputs: OutputCount = 1, training: Training = False,
-):  # fmt: skip
+    x: Array, scale: Array, bias: Array, mean: Array, var: Array, /, *, epsilon: float = 1e-5, momentum: float = 0.9,
+    spatial: int = 1, is_test: int = 0, n_outputs: OutputCount = 1, training: Training = False,
+) -> Array | tuple[Array, ...]:  # fmt: skip
     """Data have at least three dimensions; with given statistics there is no gradient in training."""
     if x.ndim < 3:
         raise popart_exception(f"batch norm requires X to have a rank >= 3.  x has rank {x.ndim}")
@@ -149,7 +157,10 @@ def popart_batch_norm(
 
 @lowers("BatchNormalization", 14, popart=True)
 @lowers("BatchNormalization", 14, 15)
-def batch_norm_14(x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, training_mode=0):
+def batch_norm_14(
+    x: Array, scale: Array, bias: Array, mean: Array, var: Array, /, *, epsilon: float = 1e-5, momentum: float = 0.9,
+    training_mode: int = 0,
+) -> Array | tuple[Array, ...]:  # fmt: skip
     x_ = x if x.ndim > 1 else x[:, None]
     axes, shape, params = _features(x_, 1)
     check_statistics(x, {"scale": scale, "B": bias, "mean": mean, "var": var}, params)
@@ -168,19 +179,19 @@ operator(
 
 
 @lowers("InstanceNormalization", 1, 6, 22)
-def instance_norm(x, scale, bias, /, *, epsilon=1e-5):
+def instance_norm(x: Array, scale: Array, bias: Array, /, *, epsilon: float = 1e-5) -> Array:
     normal, _, _ = standardise(wide(x), tuple(range(2, x.ndim)), epsilon)
     return (normal * per_channel(wide(scale), x.ndim) + per_channel(wide(bias), x.ndim)).astype(x.dtype)
 
 
-def check_channels(x: jax.Array, groups: int) -> None:
+def check_channels(x: Array, groups: int) -> None:
     """Raise if the channels don't divide into the groups."""
     if groups < 1 or x.shape[1] % groups:
         raise popart_exception(f"{x.shape[1]} channels can't be divided into {groups} groups.")
 
 
 @Computation
-def group_standardise(x: jax.Array, groups: int, epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
+def group_standardise(x: Array, groups: int, epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Standardise runs of channels; mean and inverse deviation come as (N, groups)."""
     check_channels(x, groups)
     flat = wide(x).reshape(x.shape[0], groups, -1)
@@ -198,31 +209,33 @@ operator(
 
 
 @lowers("GroupNormalization", 18)
-def group_norm_18(x, scale, bias, /, *, num_groups, epsilon=1e-5):
+def group_norm_18(x: Array, scale: Array, bias: Array, /, *, num_groups: int, epsilon: float = 1e-5) -> jax.Array:
     """Scale and bias hold one value per group."""
     spread = x.shape[1] // num_groups
     return group_norm_21(x, jnp.repeat(scale, spread), jnp.repeat(bias, spread), num_groups=num_groups, epsilon=epsilon)
 
 
 @lowers("GroupNormalization", 21)
-def group_norm_21(x, scale, bias, /, *, num_groups, epsilon=1e-5, stash_type=1):
+def group_norm_21(
+    x: Array, scale: Array, bias: Array, /, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+) -> jax.Array:
     normal, _, _ = group_standardise(x, num_groups, epsilon)
     return normal.astype(x.dtype) * per_channel(scale, x.ndim) + per_channel(bias, x.ndim)
 
 
-def trailing(x: jax.Array, axis: int) -> tuple[int, ...]:
+def trailing(x: Array, axis: int) -> tuple[int, ...]:
     """All axes from `axis` on."""
     return tuple(range(normal_axis(axis, x.ndim), x.ndim))
 
 
-def _check_scales(x: jax.Array, **scales: Any) -> None:
+def _check_scales(x: Array, **scales: Any) -> None:
     """Raise when a scale or bias can't be broadcast to the data."""
     for name, s in scales.items():
         if s is not None and (s.ndim > x.ndim or any(n not in (1, m) for n, m in zip(s.shape[::-1], x.shape[::-1]))):  # noqa: B905
             raise popart_exception(f"{name} of shape {list(s.shape)} can't be broadcast to data of {list(x.shape)}")
 
 
-def _stash(x: jax.Array, stash_type: int) -> jax.Array:
+def _stash(x: Array, stash_type: int) -> Array:
     return x.astype(jnp.promote_types(x.dtype, onnx_dtype(stash_type)))
 
 
@@ -230,7 +243,9 @@ operator("LayerNormalization", ROUNDS | ROW_BY_ROW)
 
 
 @lowers("LayerNormalization", 1, 17)  # 1: ONNX Runtime's, which its optimizer writes into models of older opsets
-def layer_norm(x, scale, bias=None, /, *, axis=-1, epsilon=1e-5, stash_type=1):
+def layer_norm(
+    x: Array, scale: Array, bias: Array | None = None, /, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> tuple[Any, Any, Any]:
     _check_scales(x, Scale=scale, B=bias)
     stashed = _stash(x, stash_type)
     normal, mean, inverse = standardise(stashed, trailing(x, axis), epsilon)
@@ -243,7 +258,7 @@ operator("RMSNormalization", ROW_BY_ROW)
 
 
 @lowers("RMSNormalization", 23)
-def rms_norm(x, scale, /, *, axis=-1, epsilon=1e-5, stash_type=1):
+def rms_norm(x: Array, scale: Array, /, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Array:
     _check_scales(x, scale=scale)
     stashed = _stash(x, stash_type)
     inverse = lax.rsqrt(jnp.square(stashed).mean(trailing(x, axis), keepdims=True) + epsilon)
@@ -254,7 +269,7 @@ operator("LpNormalization", ROUNDS, batch="along axis")
 
 
 @lowers("LpNormalization", 1, 22)
-def lp_normalization(x, /, *, axis=-1, p=2):
+def lp_normalization(x: Array, /, *, axis: int = -1, p: int = 2) -> Array:
     """Division by the norm; an all-zero slice gives zeros."""
     if p not in (1, 2):
         raise popart_exception(f"LpNormalization: p must be 1 or 2, got {p}")
@@ -264,7 +279,7 @@ def lp_normalization(x, /, *, axis=-1, p=2):
 
 
 @lowers("MeanVarianceNormalization", 9, 13)
-def mean_variance_normalization(x, /, *, axes=(0, 2, 3)):
+def mean_variance_normalization(x: Array, /, *, axes: Sequence[int] = (0, 2, 3)) -> Array:
     """(x - mean) / (deviation + 1e-9), as ONNX's function body."""
     mean, var = moments(wide(x), normal_axes(axes, x.ndim))
     deviation = jnp.sqrt(jnp.where(var == 0, 1, var)) * (var != 0)
@@ -275,7 +290,7 @@ operator("LRN", PER_SAMPLE | ROUNDS, gradients=[gradient("LRNGrad", "g x0")])
 
 
 @lowers("LRN", 1, 13)
-def lrn(x, /, *, size, alpha=1e-4, beta=0.75, bias=1.0):
+def lrn(x: Array, /, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Array:
     """x / (bias + alpha/size * sum of squares over neighbouring channels)^beta."""
     if size < 1:
         raise popart_exception(f"LRN requires size to be >= 1. size is {size}")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from ..errors import popart_exception
-from .arrays import device_dtype, is_float, listed, lowest, wide, wrap_indices
+from .arrays import Array, device_dtype, is_float, listed, lowest, wide, wrap_indices
 from .gradients import may_be_computed_again
 from .kernels import Computation
 from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
@@ -23,13 +23,13 @@ from .two_way import two_way
 from .windows import Window, pairs, per_dim, positive, taps, window
 
 
-def padded(x: jax.Array, win: Window, value: Any) -> jax.Array:
+def padded(x: Array, win: Window, value: Any) -> jax.Array:
     lead = ((0, 0, 0),) * (x.ndim - len(win.kernel))
     return lax.pad(x, jnp.asarray(value, x.dtype), (*lead, *((lo, hi, 0) for lo, hi in win.padding)))
 
 
 @Computation
-def fold_windows(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any) -> jax.Array:
+def fold_windows(x: Array, win: Window, neutral: Any, pair: Any, whole: Any) -> jax.Array:
     """Fold the windows, padded with the neutral element; `pair` and `whole` are the operation in JAX's two styles."""
     lead = (1,) * (x.ndim - len(win.kernel))
     padding = ((0, 0),) * len(lead) + win.padding
@@ -40,7 +40,11 @@ def fold_windows(x: jax.Array, win: Window, neutral: Any, pair: Any, whole: Any)
 @Computation
 def share_gradient(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
     """Every element's sum of the gradients `g` of those windows whose maximum `y` it equals."""
-    found, back = jax.vjp(lambda v: taps(padded(v, win, lowest(v.dtype)), win), x)
+
+    def windows(v: jax.Array) -> list[jax.Array]:
+        return taps(padded(v, win, lowest(v.dtype)), win)
+
+    found, back = cast("tuple[list[jax.Array], Callable[..., Any]]", jax.vjp(windows, x))
     first = _first_largest(found) if may_be_computed_again(x) else None
     hits = (tap == y if first is None else (tap == y) | (first == i) for i, tap in enumerate(found))
     return back([jnp.where(hit, g, 0) for hit in hits])[0]
@@ -74,7 +78,7 @@ def _max_pool_bwd(win: Window, saved: Any, g: jax.Array) -> tuple[jax.Array]:
 max_pool_values.defvjp(_max_pool_fwd, _max_pool_bwd)
 
 
-def max_pool_indices(x: jax.Array, y: Any, win: Window, storage_order: int) -> jax.Array:
+def max_pool_indices(x: Array, y: Any, win: Window, storage_order: int) -> jax.Array:
     """Flat position in the whole tensor of each window's first maximum, INT64."""
     rank = len(win.kernel)
     sizes = x.shape[2:]
@@ -105,16 +109,19 @@ operator(
 
 @lowers("MaxPool", 1, 8, 10, 11, 12, 22)
 def max_pool(
-    x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=(), pads=(), storage_order=0, strides=(),
+    x: Array, /, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0, strides: Sequence[int] = (),
     n_outputs: OutputCount = 1,
-):  # fmt: skip
+) -> Array | tuple[Array, ...]:  # fmt: skip
     win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     y = max_pool_values(x, win)
     return (y, max_pool_indices(x, y, win, storage_order)) if n_outputs > 1 else y
 
 
 @lowers("MaxPool", 1, popart=True, refuses=True, like=max_pool)
-def popart_max_pool(x, /, *, dilations=(), storage_order=0, **rest):
+def popart_max_pool(
+    x: Array, /, *, dilations: Sequence[int] = (), storage_order: int = 0, **rest: Any
+) -> Array | tuple[Array, ...]:
     """PopART's MaxPool, without dilations and storage order."""
     if storage_order:
         raise popart_exception("storage_order != 0, not supported")
@@ -125,7 +132,7 @@ def popart_max_pool(x, /, *, dilations=(), storage_order=0, **rest):
     return max_pool(x, **rest)
 
 
-def window_sum(x: jax.Array, win: Window) -> jax.Array:
+def window_sum(x: Array, win: Window) -> jax.Array:
     """Sums of the windows, padding counting as zero; of floats in at least single precision."""
     return fold_windows(wide(x) if is_float(x) else x, win, 0, jnp.add, lax.add)
 
@@ -135,7 +142,7 @@ def _counts(sizes: tuple[int, ...], win: Window, include_pad: int) -> np.ndarray
     total = np.ones((), np.int64)
     per_axis = zip(sizes, win.kernel, win.strides, win.dilations, win.pads, win.positions, strict=True)
     for size, kernel, step, dil, (lo, hi), n in per_axis:
-        at = np.arange(n)[:, None] * step + np.arange(kernel) * dil
+        at = cast("np.ndarray", np.arange(n)[:, None] * step + np.arange(kernel) * dil)
         valid = (at < size + lo + hi) if include_pad else (at >= lo) & (at < size + lo)
         total = np.multiply.outer(total, valid.sum(1))
     return np.maximum(total, 1)
@@ -152,8 +159,9 @@ operator(
 
 @lowers("AveragePool", 1, 7, 10, 11, 19, 22)
 def average_pool(
-    x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, dilations=(), pads=(), strides=()
-):  # fmt: skip
+    x: Array, /, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    count_include_pad: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> jax.Array:  # fmt: skip
     win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     counts = _counts(x.shape[2:], win, count_include_pad)
     total = window_sum(x, win)
@@ -161,7 +169,7 @@ def average_pool(
 
 
 @lowers("AveragePool", 1, popart=True, refuses=True, like=average_pool)
-def popart_average_pool(x, /, *, count_include_pad=0, **rest):
+def popart_average_pool(x: Array, /, *, count_include_pad: int = 0, **rest: Any) -> jax.Array:
     """Padding never counts."""
     if count_include_pad:
         raise popart_exception("`count_include_pad` is not supported")
@@ -176,7 +184,7 @@ def lp_norm(power_sum: jax.Array, p: float) -> jax.Array:
     return jnp.where(power_sum == 0, 0, safe ** (1.0 / p)).astype(power_sum.dtype)
 
 
-def _power(x: jax.Array, p: float) -> jax.Array:
+def _power(x: Array, p: float) -> Array:
     return jnp.abs(x) if p == 1 else x * x if p == 2 else jnp.abs(x) ** p
 
 
@@ -184,12 +192,15 @@ operator("LpPool", ranks="X 3+")
 
 
 @lowers("LpPool", 1, 2, 11, 18, 22)
-def lp_pool(x, /, *, kernel_shape=(), auto_pad="NOTSET", ceil_mode=0, dilations=(), p=2, pads=(), strides=()):
+def lp_pool(
+    x: Array, /, *, kernel_shape: Sequence[int] = (), auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Sequence[int] = (), p: int = 2, pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> jax.Array:  # fmt: skip
     win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     return lp_norm(window_sum(_power(wide(x), p), win), p).astype(x.dtype)
 
 
-def _spatial(x: jax.Array) -> tuple[int, ...]:
+def _spatial(x: Array) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
@@ -199,7 +210,7 @@ operator(
 
 
 @lowers("GlobalAveragePool", 1, 22)
-def global_average_pool(x, /):
+def global_average_pool(x: Array, /) -> Array:
     return x.mean(_spatial(x), keepdims=True)
 
 
@@ -207,7 +218,7 @@ operator("GlobalMaxPool", PER_SAMPLE, gradients=[gradient("GlobalMaxPoolGrad", "
 
 
 @lowers("GlobalMaxPool", 1, 22)
-def global_max_pool(x, /):
+def global_max_pool(x: Array, /) -> Array:
     whole = window(x.shape[2:], x.shape[2:], (), (), ())
     return extremum_over(_max, x, _spatial(x)) if prod(x.shape[2:]) > 64 else max_pool_values(x, whole)
 
@@ -220,7 +231,7 @@ operator("GlobalLpPool", ranks="X 3+")
 
 
 @lowers("GlobalLpPool", 1, 2, 22)
-def global_lp_pool(x, /, *, p=2):
+def global_lp_pool(x: Array, /, *, p: int = 2) -> jax.Array:
     return lp_norm(_power(x, p).sum(_spatial(x), keepdims=True), p)
 
 
@@ -228,7 +239,10 @@ operator("MaxUnpool", ranks="X 3+ I =X output_shape 1")
 
 
 @lowers("MaxUnpool", 9, 11, 22)
-def max_unpool(x, indices, output_shape: Static = None, /, *, kernel_shape, pads=(), strides=()):
+def max_unpool(
+    x: Array, indices: Array, output_shape: Static = None, /, *, kernel_shape: Sequence[int],
+    pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> jax.Array:  # fmt: skip
     """Scatter values to their flat positions, zeros elsewhere; positions refer to the shape that the window implies."""
     rank = x.ndim - 2
     steps = positive("strides", per_dim("strides", strides, rank))

@@ -167,7 +167,7 @@ def integer_product(a: Array, b: Array, a_zero: Array | None, b_zero: Array | No
 @Computation
 def integer_convolution(
     x: Array, w: Array, x_zero: Array | None, w_zero: Array | None, group: int, **attributes: Any
-) -> jax.Array:
+) -> Array:
     """INT32 convolution of 8-bit data and weights less their zero points; `attributes` are those of Conv."""
     return conv(jnp.asarray(centred(x, x_zero)), jnp.asarray(centred(w, w_zero)), group=group, **attributes)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jax import lax
 
 from ..errors import OpError, popart_exception
 from . import varying
+from .arrays import Array
 from .kernels import Computation
 from .operator import EXPENSIVE, RECURRENT, ROUNDS, gradient, operator
 from .primitives import times_stored
@@ -24,6 +25,9 @@ from .registry import lowers
 from .two_way import two_way
 
 Cell = Callable[..., tuple[Any, jax.Array]]
+Pull = Callable[..., Any]
+Dot = Callable[[int, jax.Array], jax.Array]
+Direction = Callable[[int, Array, Any, bool, Any], tuple[Any, jax.Array]]
 
 
 @partial(two_way, nondiff_argnums=(0, 1))
@@ -41,19 +45,22 @@ def recur(cell: Cell, reverse: bool, params: Any, weights: Any, state: Any, xs: 
     return _scan(cell, reverse, params, weights, state, xs, mask, None)[0]
 
 
-def _scan(cell, reverse, params, weights, state, xs, mask, probes):
-    def body(old, inputs):
+def _scan(
+    cell: Cell, reverse: bool, params: Any, weights: Sequence[jax.Array], state: Any, xs: jax.Array, mask: Any,
+    probes: Any,
+) -> tuple[tuple[Any, Any], Any]:  # fmt: skip
+    def body(old: Any, inputs: Any):
         x, valid, nudges = inputs
-        used = []
+        used: list[jax.Array] = []
 
-        def dot(i, a):
+        def dot(i: int, a: jax.Array):
             used.append(a)
             product = a @ weights[i]
             return product if nudges is None else product + nudges[i]
 
         new, y = cell(dot, params, old, x)
         if valid is not None:
-            new = jax.tree.map(lambda a, b: jnp.where(valid, a, b), new, old)
+            new = jax.tree.map(partial(jnp.where, valid), new, old)
             y = jnp.where(valid, y, 0)
         return new, (y, used if nudges is not None else [])
 
@@ -61,18 +68,20 @@ def _scan(cell, reverse, params, weights, state, xs, mask, probes):
     return (last, ys), used
 
 
-def _recur_fwd(cell, reverse, params, weights, state, xs, mask):
+def _recur_fwd(
+    cell: Cell, reverse: bool, params: Any, weights: Sequence[jax.Array], state: Any, xs: jax.Array, mask: Any
+):
     axes = varying.axes_of((params, weights, state, xs, mask))  # probes differ by device, as products do
     probes = [varying.varying(jnp.zeros((*xs.shape[:2], w.shape[1]), xs.dtype), axes) for w in weights]
 
-    def run(params, state, xs, probes):
+    def run(params: Any, state: Any, xs: jax.Array, probes: Any):
         return _scan(cell, reverse, params, weights, state, xs, mask, probes)
 
-    out, pull, used = jax.vjp(run, params, state, xs, probes, has_aux=True)
+    out, pull, used = cast("tuple[Any, Pull, Any]", jax.vjp(run, params, state, xs, probes, has_aux=True))
     return out, (pull, used)
 
 
-def _recur_bwd(cell, reverse, saved, g):
+def _recur_bwd(cell: Cell, reverse: bool, saved: Any, g: Any):
     pull, used = saved
     dparams, dstate, dxs, dproducts = pull(g)
     dweights = [jnp.einsum("tna,tnb->ab", a, d) for a, d in zip(used, dproducts, strict=True)]
@@ -90,7 +99,7 @@ def lstm_cell(functions: tuple[Activation, ...], clip: float | None, coupled: bo
     """Gates in the order i, o, f, c; `params` holds the peepholes (3, H) in the order i, o, f, or None."""
     f, g, h = functions
 
-    def cell(dot, peepholes, state, x):
+    def cell(dot: Dot, peepholes: Any, state: Any, x: jax.Array):
         hidden, c = state
         i, o, forget, candidate = jnp.split(x + dot(0, hidden), 4, axis=-1)
         if peepholes is not None:
@@ -138,7 +147,7 @@ def gru_cell(functions: tuple[Activation, ...], clip: float | None, linear_befor
     """Gates in the order z, r, h; `params` is the recurrent bias of the candidate (linear_before_reset only)."""
     f, g = functions
 
-    def cell(dot, bias, state, x):
+    def cell(dot: Dot, bias: Any, state: Any, x: jax.Array):
         (hidden,) = state
         size = hidden.shape[-1]
         xg, xh = x[..., : 2 * size], x[..., 2 * size :]
@@ -154,14 +163,14 @@ def gru_cell(functions: tuple[Activation, ...], clip: float | None, linear_befor
 def rnn_cell(functions: tuple[Activation, ...], clip: float | None) -> Cell:
     """Plain recurrence."""
 
-    def cell(dot, _, state, x):
+    def cell(dot: Dot, _: Any, state: Any, x: jax.Array):
         hidden = functions[0](_clip(x + dot(0, state[0]), clip))
         return (hidden,), hidden
 
     return cell
 
 
-def project(x: jax.Array, w: jax.Array, bias: Any) -> jax.Array:
+def project(x: Array, w: Array, bias: Any) -> jax.Array:
     """Input part of all gates for all steps: x (T, N, I) times w (G, I) transposed, plus bias."""
     y = times_stored(x.reshape(-1, x.shape[-1]), w).reshape(*x.shape[:2], -1)
     return y if bias is None else y + bias
@@ -180,14 +189,16 @@ def _directions(direction: str) -> list[bool]:
     return kinds[direction]
 
 
-def _run(x, states, lengths, direction, layout, one) -> tuple[jax.Array, ...]:
+def _run(
+    x: Array, states: Sequence[jax.Array], lengths: Array | None, direction: str, layout: int, one: Direction
+) -> tuple[jax.Array, ...]:
     """Run ``one(d, x, state, reverse, mask)`` for every direction and stack the results the way ONNX wants."""
     if layout not in (0, 1):
         raise popart_exception(f"Unknown layout {layout}; expected 0 (steps first) or 1 (batch first).")
     x = x.swapaxes(0, 1) if layout else x
     flags = _directions(direction)
     mask = time_mask(lengths, x.shape[0])
-    results = []
+    results: list[tuple[Any, jax.Array]] = []
     for d, reverse in enumerate(flags):
         state = tuple((s[:, d] if layout else s[d]) for s in states)
         results.append(one(d, x, state, reverse, mask))
@@ -198,7 +209,7 @@ def _run(x, states, lengths, direction, layout, one) -> tuple[jax.Array, ...]:
     return ys, *finals
 
 
-def _initial(given: Any, x: jax.Array, dirs: int, hidden: int, layout: int) -> jax.Array:
+def _initial(given: Any, x: Array, dirs: int, hidden: int, layout: int) -> jax.Array:
     if given is not None:
         return given.astype(x.dtype)
     batch = x.shape[0] if layout else x.shape[1]
@@ -206,8 +217,9 @@ def _initial(given: Any, x: jax.Array, dirs: int, hidden: int, layout: int) -> j
 
 
 def _functions(
-    names, default: Sequence[str], dirs: int, alphas, betas, known: Known = KNOWN
-) -> list[tuple[Activation, ...]]:
+    names: Sequence[str], default: Sequence[str], dirs: int, alphas: Sequence[float], betas: Sequence[float],
+    known: Known = KNOWN,
+) -> list[tuple[Activation, ...]]:  # fmt: skip
     """Activations of each direction; a list for one direction serves both."""
     names = list(names) or list(default) * dirs
     names = names * dirs if len(names) == len(default) and dirs == 2 else names
@@ -240,9 +252,12 @@ operator(
 
 @lowers("LSTM", 1, 7, 14, 22)
 def lstm(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, /, *, activations=(),
-    activation_alpha=(), activation_beta=(), clip=None, direction="forward", hidden_size=None, input_forget=0, layout=0,
-):  # fmt: skip
+    x: Array, w: Array, r: Array, b: Array | None = None, sequence_lens: Array | None = None,
+    initial_h: Array | None = None, initial_c: Array | None = None, p: Array | None = None, /, *,
+    activations: Sequence[str] = (), activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (),
+    clip: float | None = None, direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
+    layout: int = 0,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     return lstm_steps(
         x, w, r, b, sequence_lens, initial_h, initial_c, p, activations=activations, activation_alpha=activation_alpha,
         activation_beta=activation_beta, clip=clip, direction=direction, hidden_size=hidden_size,
@@ -252,9 +267,11 @@ def lstm(
 
 @lowers("LSTM", 1, popart=True, refuses=True, like=lstm)
 def popart_lstm(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, /, *, activations=(),
-    activation_alpha=(), activation_beta=(), clip=None, direction="forward", input_forget=0, **rest,
-):  # fmt: skip
+    x: Array, w: Array, r: Array, b: Array | None = None, sequence_lens: Array | None = None,
+    initial_h: Array | None = None, initial_c: Array | None = None, p: Array | None = None, /, *,
+    activations: Sequence[str] = (), activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (),
+    clip: float | None = None, direction: str = "forward", input_forget: int = 0, **rest: Any,
+) -> tuple[Array, Array, Array]:  # fmt: skip
     """Forward only; with sequence lengths the last hidden state is the last row of the output."""
     names = _popart_lstm_names(activations)
     _reject_popart_lstm(direction, input_forget, clip, activation_alpha, activation_beta, p)
@@ -271,7 +288,7 @@ def popart_lstm(
     return y, (y_h if sequence_lens is None else y[-1]), y_c
 
 
-def lstm_of_one_matrix(x: jax.Array, flat: jax.Array, bias: Any, state: Any, lengths: Any) -> Any:
+def lstm_of_one_matrix(x: Array, flat: jax.Array, bias: Any, state: Any, lengths: Any) -> Any:
     """The ordinary LSTM, with the weights of input and hidden state stacked: (I + H, 4H), gates i, o, f, c.
 
     PopART rewrites ONNX's LSTM to its own, so both give the same bits. Here both call this function. Its barriers keep
@@ -286,9 +303,11 @@ def lstm_of_one_matrix(x: jax.Array, flat: jax.Array, bias: Any, state: Any, len
 
 
 def lstm_steps(
-    x, w, r, b, sequence_lens, initial_h, initial_c, p, *, activations, activation_alpha, activation_beta, clip,
-    direction, hidden_size, input_forget, layout=0, state_transform: Activation | None = None,
-):  # fmt: skip
+    x: Array, w: Array, r: Array, b: Array | None, sequence_lens: Array | None, initial_h: Array | None,
+    initial_c: Array | None, p: Array | None, *, activations: Sequence[str], activation_alpha: Sequence[float],
+    activation_beta: Sequence[float], clip: float | None, direction: str, hidden_size: int | None, input_forget: int,
+    layout: int = 0, state_transform: Activation | None = None,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     """Outputs and last states of all directions; recurrent products read `state_transform` of the hidden state."""
     _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
@@ -296,7 +315,7 @@ def lstm_steps(
     usual = [name.lower() for name in activations] in ([], ["sigmoid", "tanh", "tanh"] * dirs)
     ordinary = usual and p is None and clip is None and not input_forget and state_transform is None
 
-    def one(d, x, state, reverse, mask):
+    def one(d: int, x: Array, state: Any, reverse: bool, mask: Any):
         bias = None if b is None else sum(_halves(b, d))
         projected = project(x, w[d], bias)
         if ordinary:
@@ -311,9 +330,12 @@ def lstm_steps(
 
 
 def _with_transformed_state(
-    state_transform: Activation, cell: Cell, dot: Callable[..., jax.Array], params: Any, state: Any, x: jax.Array
+    state_transform: Activation, cell: Cell, dot: Dot, params: Any, state: Any, x: jax.Array
 ) -> Any:
-    return cell(lambda i, a: dot(i, state_transform(a)), params, state, x)
+    def of_transformed(i: int, a: jax.Array) -> jax.Array:
+        return dot(i, state_transform(a))
+
+    return cell(of_transformed, params, state, x)
 
 
 _POPART_ACTIVATIONS = {"Sigmoid", "Relu", "Tanh", "Gelu", "Swish", "Softmax", "SoftmaxStable", "SoftmaxScaled"}
@@ -337,7 +359,14 @@ def _popart_lstm_names(names: Sequence[str]) -> list[str]:
     return [*names, *("Sigmoid", "Tanh", "Tanh")[len(names) :]]
 
 
-def _reject_popart_lstm(direction, input_forget, clip, alpha, beta, peepholes) -> None:
+def _reject_popart_lstm(
+    direction: str,
+    input_forget: int,
+    clip: float | None,
+    alpha: Sequence[float],
+    beta: Sequence[float],
+    peepholes: Array | None,
+) -> None:
     if direction != "forward":
         raise popart_exception("LSTMOp attribute `direction' must be unset or `forward'")
     if input_forget:
@@ -366,21 +395,27 @@ operator(
 
 @lowers("GRU", 1, 3, 7, 14, 22)
 def gru(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
-    clip=None, direction="forward", hidden_size=None, layout=0, linear_before_reset=0,
-):  # fmt: skip
+    x: Array, w: Array, r: Array, b: Array | None = None, sequence_lens: Array | None = None,
+    initial_h: Array | None = None, /, *, activations: Sequence[str] = (), activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
+    hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     dirs = r.shape[0]
     functions = _functions(activations, ("Sigmoid", "Tanh"), dirs, activation_alpha, activation_beta)
     return gru_steps(x, w, r, b, sequence_lens, initial_h, functions, clip, direction, hidden_size, layout,
                      linear_before_reset)  # fmt: skip
 
 
-def gru_steps(x, w, r, b, lengths, initial_h, functions, clip, direction, hidden_size, layout, linear_before_reset):
+def gru_steps(
+    x: Array, w: Array, r: Array, b: Array | None, lengths: Array | None, initial_h: Array | None,
+    functions: Sequence[tuple[Activation, ...]], clip: float | None, direction: str, hidden_size: int | None,
+    layout: int, linear_before_reset: int,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     """Outputs and last state of all directions; `functions` are each direction's activations of gates and candidate."""
     _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
 
-    def one(d, x, state, reverse, mask):
+    def one(d: int, x: Array, state: Any, reverse: bool, mask: Any):
         wb, rb = _halves(b, d)
         cell = gru_cell(functions[d], clip, bool(linear_before_reset))
         if linear_before_reset:
@@ -395,9 +430,11 @@ def gru_steps(x, w, r, b, lengths, initial_h, functions, clip, direction, hidden
 
 @lowers("GRU", 1, popart=True, refuses=True)
 def popart_gru(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
-    clip=None, direction="forward", hidden_size=None, input_forget=0, layout=0, linear_before_reset=0,
-):  # fmt: skip
+    x: Array, w: Array, r: Array, b: Array | None = None, sequence_lens: Array | None = None,
+    initial_h: Array | None = None, /, *, activations: Sequence[str] = (), activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
+    hidden_size: int | None = None, input_forget: int = 0, layout: int = 0, linear_before_reset: int = 0,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     """Sequence lengths are ignored; ``backward`` reverses the sequence and leaves the outputs in that order."""
     alpha = activation_alpha or activation_beta  # PopART says "alpha" of both
     given = {"activations": activations, "activation_alpha": alpha, "clip": clip}
@@ -423,15 +460,17 @@ operator(
 
 @lowers("RNN", 1, 7, 14, 22)
 def rnn(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=(), activation_alpha=(), activation_beta=(),
-    clip=None, direction="forward", hidden_size=None, layout=0,
-):  # fmt: skip
+    x: Array, w: Array, r: Array, b: Array | None = None, sequence_lens: Array | None = None,
+    initial_h: Array | None = None, /, *, activations: Sequence[str] = (), activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
+    hidden_size: int | None = None, layout: int = 0,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
     names = tuple(activations)[:dirs]
     functions = _functions(names, ("Tanh",), dirs, activation_alpha, activation_beta, KNOWN_EXACT)
 
-    def one(d, x, state, reverse, mask):
+    def one(d: int, x: Array, state: Any, reverse: bool, mask: Any):
         bias = None if b is None else sum(_halves(b, d))
         return recur(rnn_cell(functions[d], clip), reverse, None, [r[d].T], state, project(x, w[d], bias), mask)
 
@@ -440,9 +479,11 @@ def rnn(
 
 @lowers("RNN", 1, popart=True, refuses=True, like=rnn)
 def popart_rnn(
-    x, w, r, b=None, sequence_lens=None, initial_h=None, /, *, activations=None, activation_alpha=(),
-    activation_beta=(), clip=None, direction="forward", **rest
-):  # fmt: skip
+    x: Array, w: Array, r: Array, b: Array | None = None, sequence_lens: Array | None = None,
+    initial_h: Array | None = None, /, *, activations: Sequence[str] | None = None,
+    activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (), clip: float | None = None,
+    direction: str = "forward", **rest: Any,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     """Sequence lengths are ignored; forward only."""
     if activations is not None and len(activations) != 1:
         raise OpError(f"{{New}} only supports 1 activation, {len(activations)} were specified", "RNN")

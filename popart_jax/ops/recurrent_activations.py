@@ -22,6 +22,26 @@ def logistic(x: jax.Array) -> jax.Array:
     return jax.nn.sigmoid(x)
 
 
+def _affine(x: jax.Array, alpha: float, beta: float) -> jax.Array:
+    return alpha * x + beta
+
+
+def _leaky_relu(x: jax.Array, alpha: float) -> jax.Array:
+    return jnp.where(x < 0, alpha * x, x)
+
+
+def _thresholded_relu(x: jax.Array, alpha: float) -> jax.Array:
+    return jnp.where(x > alpha, x, 0)
+
+
+def _scaled_tanh(x: jax.Array, alpha: float, beta: float) -> jax.Array:
+    return alpha * jnp.tanh(beta * x)
+
+
+def _hard_sigmoid(x: jax.Array, alpha: float, beta: float) -> jax.Array:
+    return jnp.clip(alpha * x + beta, 0, 1)
+
+
 KNOWN: Known = {
     "relu": (jax.nn.relu, ()),
     "tanh": (jnp.tanh, ()),
@@ -33,12 +53,12 @@ KNOWN: Known = {
     "softmax": (jax.nn.softmax, ()),
     "softmaxstable": (jax.nn.softmax, ()),
     "softmaxscaled": (jax.nn.softmax, ()),
-    "affine": (lambda x, alpha, beta: alpha * x + beta, (1.0, 0.0)),
-    "leakyrelu": (lambda x, alpha: jnp.where(x < 0, alpha * x, x), (0.01,)),
-    "thresholdedrelu": (lambda x, alpha: jnp.where(x > alpha, x, 0), (1.0,)),
-    "scaledtanh": (lambda x, alpha, beta: alpha * jnp.tanh(beta * x), (1.0, 1.0)),
-    "hardsigmoid": (lambda x, alpha, beta: jnp.clip(alpha * x + beta, 0, 1), (0.2, 0.5)),
-    "elu": (lambda x, alpha: jax.nn.elu(x, alpha), (1.0,)),
+    "affine": (_affine, (1.0, 0.0)),
+    "leakyrelu": (_leaky_relu, (0.01,)),
+    "thresholdedrelu": (_thresholded_relu, (1.0,)),
+    "scaledtanh": (_scaled_tanh, (1.0, 1.0)),
+    "hardsigmoid": (_hard_sigmoid, (0.2, 0.5)),
+    "elu": (jax.nn.elu, (1.0,)),
 }
 """Activations by ONNX's name in lower case, with the defaults of alpha and beta where they have them."""
 
@@ -57,7 +77,7 @@ def functions_of(
         Unknown name.
     """
     pending = (list(alphas), list(betas))
-    found = []
+    found: list[Activation] = []
     for name in names:
         if name.lower() not in known:
             raise popart_exception(f"Activation type '{name}' is not supported; known are {sorted(known)}")

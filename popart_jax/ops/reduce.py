@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -18,6 +16,7 @@ from .elementwise import absolute, in_float
 from .gradients import attains
 from .operator import FOLDS, INDEX_RESULT, ROUNDS, WIDE_RESULT, PopxlClass, Trait, gradient, operator
 from .registry import Static, lowers
+from .two_way import with_jvp
 
 Axes = tuple[int, ...]
 
@@ -30,7 +29,7 @@ def _reduce_min(x: Any, axes: Axes) -> Any:
     return jnp.min(x, axes, keepdims=True, initial=highest(x.dtype))
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 2))
+@with_jvp(0, 2)
 def extremum_over(reducer: Callable[[Any, Axes], Any], x: Array, axes: Axes) -> Array:
     """Largest or smallest element, axes kept; the gradient goes in full to every element that attains it."""
     return reducer(x, axes)

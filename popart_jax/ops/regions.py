@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from jax import lax
 
 from ..errors import popart_exception, poplibs_exception
 from ..limits import limits
-from .arrays import lowest, normal_axes, wrap_indices
+from .arrays import Array, lowest, normal_axes, wrap_indices
 from .moving import moves_texts
 from .operator import PopxlClass, gradient, operator
 from .registry import Static, lowers
@@ -27,7 +28,7 @@ def _concrete(x: Any) -> np.ndarray | None:
 class _Samples:
     """Sampling points of all regions along one axis: (R, bins, samples), with how many count per region."""
 
-    def __init__(self, begin: jax.Array, length: jax.Array, bins: int, ratio: int, size: int, clamp: bool) -> None:
+    def __init__(self, begin: Array, length: Array, bins: int, ratio: int, size: int, clamp: bool) -> None:
         step = length / bins
         if ratio > 0:
             most, self.counts = ratio, jnp.full(begin.shape, float(ratio), begin.dtype)
@@ -63,14 +64,19 @@ class _Samples:
         return total / jnp.maximum(self.counts, 1)[:, None, None]
 
 
-def _region_axis(rois, column, scale, bins, ratio, size, half_pixel, clamp) -> _Samples:
+def _region_axis(
+    rois: Array, column: int, scale: float, bins: int, ratio: int, size: int, half_pixel: bool, clamp: bool
+) -> _Samples:
     offset = 0.5 if half_pixel else 0.0
     begin, end = (rois[:, c] * scale - offset for c in (column, column + 2))
     length = end - begin if half_pixel else jnp.maximum(end - begin, 1)
     return _Samples(begin, length, bins, ratio, size, clamp)
 
 
-def _roi_align(x, rois, batch, mode, height, width, ratio, scale, half_pixel, clamp) -> jax.Array:
+def _roi_align(
+    x: Array, rois: Array, batch: Array, mode: str, height: int, width: int, ratio: int, scale: float,
+    half_pixel: bool, clamp: bool,
+) -> jax.Array:  # fmt: skip
     precise = jnp.promote_types(x.dtype, jnp.float32)
     rois, data = rois.astype(precise), jnp.asarray(x).astype(precise)
     if ratio < 0:
@@ -106,16 +112,18 @@ operator(
 
 @lowers("RoiAlign", 10)
 def roi_align_10(
-    x, rois, batch_indices, /, *, mode="avg", output_height=1, output_width=1, sampling_ratio=0, spatial_scale=1.0
-):  # fmt: skip
+    x: Array, rois: Array, batch_indices: Array, /, *, mode: str = "avg", output_height: int = 1,
+    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
+) -> jax.Array:  # fmt: skip
     sizes, batch = (output_height, output_width), wrap_indices(jnp.asarray(batch_indices), x.shape[0])
     return _roi_align(x, rois, batch, mode, *sizes, sampling_ratio, spatial_scale, half_pixel=False, clamp=False)
 
 
 @lowers("RoiAlign", 10, popart=True)
 def popart_roi_align(
-    x, rois, batch_indices, /, *, output_height=1, output_width=1, sampling_ratio=0, spatial_scale=1.0
-):  # fmt: skip
+    x: Array, rois: Array, batch_indices: Array, /, *, output_height: int = 1, output_width: int = 1,
+    sampling_ratio: int = 0, spatial_scale: float = 1.0,
+) -> jax.Array:  # fmt: skip
     """Always averages, clamps coordinates below the data, and gives the regions no gradient."""
     for name, value, rank in (("data", x, 4), ("rois", rois, 2), ("batch_index", batch_indices, 1)):
         if value.ndim != rank:
@@ -130,9 +138,10 @@ def popart_roi_align(
 @lowers("RoiAlign", 16, popart=True)
 @lowers("RoiAlign", 16, 22)
 def roi_align(
-    x, rois, batch_indices, /, *, coordinate_transformation_mode="half_pixel", mode="avg", output_height=1,
-    output_width=1, sampling_ratio=0, spatial_scale=1.0,
-):  # fmt: skip
+    x: Array, rois: Array, batch_indices: Array, /, *, coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> jax.Array:  # fmt: skip
     half = coordinate_transformation_mode == "half_pixel"
     batch = wrap_indices(jnp.asarray(batch_indices), x.shape[0])
     if rois.shape != (len(batch), 4) or min(output_height, output_width) < 1:
@@ -143,7 +152,7 @@ def roi_align(
     )
 
 
-def _bins(begin: jax.Array, end: jax.Array, bins: int, size: int) -> jax.Array:
+def _bins(begin: Array, end: Array, bins: int, size: int) -> jax.Array:
     """Membership of every element in every bin, (R, bins, size)."""
     begin, end = (lax.round(v, lax.RoundingMethod.AWAY_FROM_ZERO) for v in (begin, end))
     step = jnp.maximum(end - begin + 1, 1) / bins
@@ -158,7 +167,7 @@ operator("MaxRoiPool", ranks="X 4 rois 2")
 
 
 @lowers("MaxRoiPool", 1, 22)
-def max_roi_pool(x, rois, /, *, pooled_shape, spatial_scale=1.0):
+def max_roi_pool(x: Array, rois: Array, /, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> jax.Array:
     """Maximum over the bins of each region (batch, x1, y1, x2, y2); empty bins give 0."""
     height, width = pooled_shape
     data = jnp.asarray(x)[rois[:, 0].astype(jnp.int32)]
@@ -176,7 +185,7 @@ operator("CenterCropPad", ranks="shape 0-1")
 
 @lowers("CenterCropPad", 18)
 @moves_texts
-def center_crop_pad(x, shape: Static, /, *, axes=()):
+def center_crop_pad(x: Array, shape: Static, /, *, axes: Sequence[int] = ()) -> Array:
     """Cut or pad with zeros around the centre."""
     sizes = np.atleast_1d(shape).tolist()
     axes = normal_axes(axes, x.ndim) if axes else range(x.ndim)

@@ -17,8 +17,8 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Annotated, Any, Protocol, TypeVar, get_args, get_type_hints
+from functools import cache, reduce
+from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import jax
 import onnx_ir as ir
@@ -173,11 +173,22 @@ def add(lowering: Lowering, *, replace: bool = False) -> None:
     versions[lowering.since] = lowering
 
 
-def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(fn, include_extras=True)
-    except (NameError, TypeError):
-        return {}
+def _metadata(fn: Callable[..., Any]) -> dict[str, tuple[Any, ...]]:
+    """What the annotations of a function's parameters carry beside the type."""
+    scope = getattr(inspect.unwrap(fn), "__globals__", {})
+    return {name: _carried(hint, scope) for name, hint in getattr(fn, "__annotations__", {}).items()}
+
+
+def _carried(hint: Any, scope: dict[str, Any]) -> tuple[Any, ...]:
+    """The metadata of one annotation; names are looked up, since to evaluate all annotations takes long."""
+    if isinstance(hint, str):
+        first, *rest = hint.partition("[")[0].split(".")
+        named = reduce(lambda found, part: getattr(found, part, None), rest, scope.get(first))
+        try:
+            hint = eval(hint, scope) if named is Annotated else named
+        except (NameError, TypeError):
+            return ()
+    return getattr(hint, "__metadata__", ())
 
 
 def describe(fn: Callable[..., Any], op: str, since: int, domain: str = ONNX_DOMAIN) -> Lowering:
@@ -186,8 +197,7 @@ def describe(fn: Callable[..., Any], op: str, since: int, domain: str = ONNX_DOM
         parameters = list(inspect.signature(fn).parameters.values())
     except ValueError:  # NumPy ufuncs and the like: one or two arrays
         parameters = [inspect.Parameter("x", inspect.Parameter.POSITIONAL_ONLY)]
-    hints = _hints(fn)
-    tags = {name: get_args(hint)[1:] for name, hint in hints.items()}
+    tags = _metadata(fn)
     context = {n: t.what for n, ts in tags.items() for t in ts if isinstance(t, FromContext)}
     inputs = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     tail = [p for p in parameters if p.kind is p.VAR_POSITIONAL]
@@ -382,7 +392,8 @@ def resolve(domain: str, op: str, opset: int, *, popart: bool = False) -> Loweri
 
 def resolve_node(node: ir.Node, opsets: Mapping[str, int], *, popart: bool = False) -> Lowering | None:
     """The row of a node: the one in its `meta`, else by its type and its version or the model's opset."""
-    domain, op, version = node.meta.get(TRANSLATION) or (normal_domain(node.domain), node.op_type, node.version)
+    named = cast("tuple[str, str, int | None] | None", node.meta.get(TRANSLATION))
+    domain, op, version = named or (normal_domain(node.domain), node.op_type, node.version)
     return resolve(domain, op, version or opsets.get(domain, 1), popart=popart)
 
 

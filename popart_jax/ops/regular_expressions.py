@@ -10,8 +10,8 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -54,12 +54,13 @@ def _repeats(part: Any) -> bool:
 
 def _open_repeats(part: Any) -> Iterator[tuple[int, Any]]:
     """Repeats of ten times or more in a parsed pattern, at any depth: the bound, and what is repeated."""
-    if isinstance(part, tuple) and len(part) == 3 and isinstance(part[0], int) and hasattr(part[2], "data"):
-        if part[1] >= 10:
-            yield int(part[1]), part[2]
-        yield from _open_repeats(part[2])
+    parts = cast("Sequence[Any]", part)
+    if isinstance(part, tuple) and len(parts) == 3 and isinstance(parts[0], int) and hasattr(parts[2], "data"):
+        if parts[1] >= 10:
+            yield int(parts[1]), parts[2]
+        yield from _open_repeats(parts[2])
     elif isinstance(part, (tuple, list)) or hasattr(part, "data"):
-        for inner in part:
+        for inner in parts:
             yield from _open_repeats(inner)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from ..errors import popart_exception
+from .arrays import Array
 
 AXIS = "replica"
 
@@ -108,19 +109,19 @@ _REDUCERS: tuple[Callable[[jax.Array], jax.Array], ...] = (
     lambda x: jnp.square(x).sum(0, dtype=x.dtype),
 )
 """Reduction over the leading axis, by number of PopART's CollectiveOperator (Add, Mean, Mul, Min, Max, ...)."""
-_DIRECT = {0: lax.psum, 1: lax.pmean, 3: lax.pmin, 4: lax.pmax}
+_DIRECT: dict[int, Callable[[Array, str], jax.Array]] = {0: lax.psum, 1: lax.pmean, 3: lax.pmin, 4: lax.pmax}
 ADD, MEAN, LOCAL = 0, 1, 8
 
 
-def gather(x: jax.Array, groups: Groups) -> jax.Array:
+def gather(x: Array, groups: Groups) -> jax.Array:
     """Values of the group's members, stacked along a new leading axis."""
     if groups.size == 1:
         return jnp.asarray(x)[None]
-    everyone = lax.all_gather(x, AXIS)
+    everyone = cast("jax.Array", lax.all_gather(x, AXIS))
     return everyone if groups.whole else everyone[groups.members()]
 
 
-def all_reduce(x: jax.Array, operator: int = 0, groups: Groups | None = None) -> jax.Array:
+def all_reduce(x: Array, operator: int = 0, groups: Groups | None = None) -> Array:
     """Reduction over the group, the result on every member."""
     groups = groups or Groups(replica_count())
     if operator == LOCAL:
@@ -132,7 +133,7 @@ def all_reduce(x: jax.Array, operator: int = 0, groups: Groups | None = None) ->
     return _REDUCERS[operator](gather(x, groups))
 
 
-def _wide(x: jax.Array) -> jax.Array:
+def _wide(x: Array) -> Array:
     """16-bit floats in single precision: rounded once, a sum hardly depends on how replicas share devices."""
     return x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize == 2 else x
 
@@ -148,7 +149,7 @@ def reduce_scatter(x: jax.Array, operator: int = 0, groups: Groups | None = None
     part = -(-x.size // groups.size)
     flat = jnp.pad(x.reshape(-1), (0, part * groups.size - x.size))
     if operator == 0 and groups.size > 1 and groups.whole:
-        return lax.psum_scatter(_wide(flat), AXIS, tiled=True).astype(x.dtype)
+        return cast("jax.Array", lax.psum_scatter(_wide(flat), AXIS, tiled=True)).astype(x.dtype)
     return lax.dynamic_slice_in_dim(all_reduce(flat, operator, groups), groups.position() * part, part)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import OpError, popart_exception
 from ..limits import limits
+from .arrays import Array
 from .gradients import gradient_of, refuse_gradient
 from .operator import PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
 from .registry import Static, Training, lowers
@@ -119,7 +120,7 @@ def weights(rule: Rule, at: Axis) -> np.ndarray:
     return matrix
 
 
-def _pick(x: jax.Array, index: np.ndarray, axis: int) -> jax.Array:
+def _pick(x: Array, index: np.ndarray, axis: int) -> jax.Array:
     """Elements by index; whole-number enlargement is a repetition."""
     factor = len(index) // x.shape[axis]
     if factor and np.array_equal(index, np.repeat(np.arange(x.shape[axis]), factor)):
@@ -127,15 +128,16 @@ def _pick(x: jax.Array, index: np.ndarray, axis: int) -> jax.Array:
     return jnp.take(x, index, axis=axis)
 
 
-def _blend(x: jax.Array, matrix: np.ndarray, axis: int) -> jax.Array:
+def _blend(x: Array, matrix: np.ndarray, axis: int) -> jax.Array:
     return jnp.moveaxis(jnp.tensordot(x, jnp.asarray(matrix, x.dtype), ((axis,), (1,))), -1, axis)
 
 
-def interpolate(x: jax.Array, axes: Sequence[Axis], rule: Rule) -> jax.Array:
+def interpolate(x: Array, axes: Sequence[Axis], rule: Rule) -> Array:
     """Resize the given axes, one after the other."""
     if rule.mode not in ("nearest", "linear", "cubic"):
         raise popart_exception(f"Unrecognised resize mode {rule.mode!r}")
-    dtype, outside = x.dtype, []
+    dtype = x.dtype
+    outside: list[tuple[int, np.ndarray]] = []
     outs = [at.out for at in axes if not is_symbol(at.out)]
     limits.check_size(outs, dtype.itemsize, "Resize: a result")
     smooth = rule.mode != "nearest"
@@ -154,7 +156,14 @@ def interpolate(x: jax.Array, axes: Sequence[Axis], rule: Rule) -> jax.Array:
     return y.astype(dtype)
 
 
-def _plan(shape, scales, sizes, axes, roi, policy) -> list[Axis]:
+def _plan(
+    shape: Sequence[int],
+    scales: np.ndarray | None,
+    sizes: Any,
+    axes: Sequence[int],
+    roi: np.ndarray | None,
+    policy: str,
+) -> list[Axis]:
     """Axes that change, with their sizes and scales.
 
     Raises
@@ -216,7 +225,7 @@ _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric
 _ONNX_COORDINATES = ("half_pixel_symmetric", "tf_half_pixel_for_nn")
 
 
-def _popart(x: jax.Array, axes: Sequence[Axis], rule: Rule, training: bool) -> jax.Array:
+def _popart(x: Array, axes: Sequence[Axis], rule: Rule, training: bool) -> Array:
     """Resize with PopART's gradients: floor(i / scale) for nearest, half pixels for cubic, none for linear."""
     for what, name, known in (("mode", rule.mode, _MODES), ("nearest mode", rule.nearest, _NEAREST),
                               ("coordinate transformation mode", rule.coordinates, _COORDINATES)):  # fmt: skip
@@ -245,15 +254,15 @@ operator(
 
 
 @lowers("Resize", 10)
-def resize_10(x, scales: Static, /, *, mode="nearest"):
+def resize_10(x: Array, scales: Static, /, *, mode: str = "nearest") -> Array:
     return interpolate(x, _scaled(x, scales), Rule(_mode(mode), "asymmetric", "simple"))
 
 
 @lowers("Resize", 10, popart=True)
 def popart_resize_10(
-    x, scales: Static, /, *, mode="nearest", coordinate_transformation_mode="half_pixel", nearest_mode="pytorch",
-    training: Training = False,
-):  # fmt: skip
+    x: Array, scales: Static, /, *, mode: str = "nearest", coordinate_transformation_mode: str = "half_pixel",
+    nearest_mode: str = "pytorch", training: Training = False,
+) -> Array:  # fmt: skip
     """The nearest mode ``pytorch`` rounds down, with asymmetric coordinates."""
     if nearest_mode == "pytorch" and mode == "nearest":
         coordinate_transformation_mode, nearest_mode = "asymmetric", "floor"
@@ -262,7 +271,7 @@ def popart_resize_10(
 
 
 @lowers("Upsample", 9, popart=True)
-def popart_upsample(x, scales: Static, /, *, mode="nearest"):
+def popart_upsample(x: Array, scales: Static, /, *, mode: str = "nearest") -> Array:
     """Nearest mode only; PopART knows the mode linear but refuses it."""
     if mode not in ("nearest", "linear"):
         raise popart_exception(f"Unrecognised upsample mode {mode}")
@@ -271,22 +280,23 @@ def popart_upsample(x, scales: Static, /, *, mode="nearest"):
     return popart_resize_10(x, scales)
 
 
-def _popart_scaled(x: jax.Array, scales: Any) -> list[Axis]:
+def _popart_scaled(x: Array, scales: Any) -> list[Axis]:
     if scales.dtype not in (np.float32, np.float16):
         raise popart_exception(f"Can not import scales from tensor of type {scales.dtype}")
     return _scaled(x, scales)
 
 
-def _scaled(x: jax.Array, scales: Any) -> list[Axis]:
+def _scaled(x: Array, scales: Any) -> list[Axis]:
     return _plan(x.shape, scales, None, (), None, "stretch")
 
 
 @lowers("Resize", 11, 13, 18, 19)
 def resize(
-    x, roi: Static = None, scales: Static = None, sizes: Static = None, /, *, antialias=0, axes=(),
-    coordinate_transformation_mode="half_pixel", cubic_coeff_a=CUBIC, exclude_outside=0, extrapolation_value=0.0,
-    keep_aspect_ratio_policy="stretch", mode="nearest", nearest_mode="round_prefer_floor",
-):  # fmt: skip
+    x: Array, roi: Static = None, scales: Static = None, sizes: Static = None, /, *, antialias: int = 0,
+    axes: Sequence[int] = (), coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = CUBIC,
+    exclude_outside: int = 0, extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
+) -> Array:  # fmt: skip
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     where = _plan(x.shape, scales, sizes, axes, roi if crop else None, keep_aspect_ratio_policy)
     rule = Rule(
@@ -298,10 +308,11 @@ def resize(
 
 @lowers("Resize", 11, popart=True, refuses=True)
 def popart_resize(
-    x, roi: Static = None, scales: Static = None, sizes: Static = None, /, *, antialias=0, axes=(),
-    coordinate_transformation_mode="half_pixel", exclude_outside=0, keep_aspect_ratio_policy="stretch", mode="nearest",
-    nearest_mode="round_prefer_floor", training: Training = False,
-):  # fmt: skip
+    x: Array, roi: Static = None, scales: Static = None, sizes: Static = None, /, *, antialias: int = 0,
+    axes: Sequence[int] = (), coordinate_transformation_mode: str = "half_pixel", exclude_outside: int = 0,
+    keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
+    training: Training = False,
+) -> Array:  # fmt: skip
     """The cubic coefficient is fixed."""
     if sizes is not None and np.size(sizes) not in (0, x.ndim):
         raise popart_exception(
@@ -333,15 +344,15 @@ operator(
 
 
 @lowers("Upsample", 1)
-def upsample_1(x, /, *, height_scale, width_scale, mode="nearest"):
+def upsample_1(x: Array, /, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Array:
     return upsample(x, np.asarray([1, 1, height_scale, width_scale], np.float32), mode=mode)
 
 
 @lowers("Upsample", 7)
-def upsample_7(x, /, *, scales, mode="nearest"):
+def upsample_7(x: Array, /, *, scales: Sequence[float], mode: str = "nearest") -> Array:
     return upsample(x, np.asarray(scales, np.float32), mode=mode)
 
 
 @lowers("Upsample", 9, 10)
-def upsample(x, scales: Static, /, *, mode="nearest"):
+def upsample(x: Array, scales: Static, /, *, mode: str = "nearest") -> Array:
     return interpolate(x, _scaled(x, scales), Rule(_mode(mode), "asymmetric", "floor"))

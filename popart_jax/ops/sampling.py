@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from ..limits import limits
+from .arrays import Array
 from .convolution import add_bias, check_groups, check_kernel
 from .operator import operator
 from .registry import Static, lowers
@@ -22,13 +23,17 @@ Place = Callable[[jax.Array, int], tuple[jax.Array, Any]]
 """Maps an index along an axis to a valid one, and a factor (0 or 1, or None for always 1)."""
 
 
-def reflect(x: jax.Array, low: float, high: float) -> jax.Array:
+def reflect(x: Array, low: float, high: float) -> jax.Array:
     """Fold coordinates into [low, high] by mirroring at the borders."""
     span = high - low
     if span <= 0:
         return jnp.full_like(x, low)
     folded = jnp.abs(x - low) % (2 * span)
     return low + jnp.minimum(folded, 2 * span - folded)
+
+
+def _nearest_taps(fraction: jax.Array) -> list[tuple[int, jax.Array]]:
+    return [(0, jnp.ones_like(fraction))]
 
 
 def linear_taps(fraction: jax.Array) -> list[tuple[int, jax.Array]]:
@@ -48,11 +53,11 @@ def cubic_taps(f: jax.Array, a: float = -0.75) -> list[tuple[int, jax.Array]]:
     return [(-1, outer(f + 1)), (0, inner(f)), (1, inner(1 - f)), (2, outer(2 - f))]
 
 
-def interpolate_at(x: jax.Array, coords: list[jax.Array], kernel: Callable[..., Any], place: Place) -> jax.Array:
+def interpolate_at(x: Array, coords: list[Array], kernel: Callable[..., Any], place: Place) -> jax.Array:
     """Values of x (N, C, sizes...) at coordinates, one array (N, P) per spatial axis; the result is (N, C, P)."""
     sizes = x.shape[2:]
     flat = x.reshape(*x.shape[:2], -1)
-    per_axis = []
+    per_axis: list[list[tuple[Any, jax.Array]]] = []
     for axis, c in enumerate(coords):
         base = jnp.floor(jax.lax.stop_gradient(c))
         weighted = kernel(c - base)
@@ -92,13 +97,15 @@ operator("GridSample", ranks="X 3+ grid =X")
 
 
 @lowers("GridSample", 16, 20, 22)
-def grid_sample(x, grid, /, *, align_corners=0, mode="linear", padding_mode="zeros"):
+def grid_sample(
+    x: Array, grid: Array, /, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> jax.Array:
     """Sample x (N, C, sizes...) at grid (N, outs..., D): normalised coordinates, last axis first."""
     sizes, outs = x.shape[2:], grid.shape[1:-1]
     if grid.shape[-1] != len(sizes) or grid.shape[0] != x.shape[0]:
         raise popart_exception(f"GridSample: a grid of shape {list(grid.shape)} does not fit data {list(x.shape)}")
     borders = [(0.0, n - 1.0) if align_corners else (-0.5, n - 0.5) for n in sizes]
-    coords = []
+    coords: list[Array] = []
     for axis, (size, border) in enumerate(zip(sizes, borders, strict=True)):
         c = grid[..., len(sizes) - 1 - axis].reshape(grid.shape[0], -1)
         c = (c + 1) / 2 * (size - 1) if align_corners else ((c + 1) * size - 1) / 2
@@ -110,7 +117,7 @@ def grid_sample(x, grid, /, *, align_corners=0, mode="linear", padding_mode="zer
     place = _places(padding_mode, sizes, borders)
     if mode == "nearest":
         coords = [jnp.trunc(c) for c in coords]
-        y = interpolate_at(x, coords, lambda f: [(0, jnp.ones_like(f))], place)
+        y = interpolate_at(x, coords, _nearest_taps, place)
     elif mode in _KERNELS:
         y = interpolate_at(x, coords, _KERNELS[mode], place)
     else:
@@ -122,7 +129,7 @@ operator("AffineGrid", ranks="theta 3 size 1")
 
 
 @lowers("AffineGrid", 20)
-def affine_grid(theta, size: Static, /, *, align_corners=0):
+def affine_grid(theta: Array, size: Static, /, *, align_corners: int = 0) -> jax.Array:
     """Normalised coordinates of an affine map, last axis first."""
     sizes = [int(n) for n in size[2:]]
     if min(sizes, default=1) < 1:
@@ -140,8 +147,10 @@ operator("DeformConv", ranks="X 3+ W =X offset =X mask =X B 1")
 
 @lowers("DeformConv", 19, 22)
 def deform_conv(
-    x, w, offset, b=None, mask=None, /, *, dilations=(), group=1, kernel_shape=(), offset_group=1, pads=(), strides=()
-):
+    x: Array, w: Array, offset: Array, b: Array | None = None, mask: Array | None = None, /, *,
+    dilations: Sequence[int] = (), group: int = 1, kernel_shape: Sequence[int] = (), offset_group: int = 1,
+    pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Array:  # fmt: skip
     """Convolution whose taps are moved by `offset` (N, offset_group * taps * D, outs...) and scaled by `mask`."""
     check_groups(x.shape[1], w.shape[1], w.shape[0], group)
     check_kernel(kernel_shape, w.shape[2:])
@@ -172,7 +181,10 @@ def _tap_positions(win: Window, axis: int) -> np.ndarray:
 
 
 @lowers("Col2Im", 18)
-def col2im(x, image_shape: Static, block_shape: Static, /, *, dilations=(), pads=(), strides=()):
+def col2im(
+    x: Array, image_shape: Static, block_shape: Static, /, *, dilations: Sequence[int] = (), pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> jax.Array:  # fmt: skip
     """Overlapping blocks summed into an image: the transpose of taking windows."""
     sizes = tuple(int(n) for n in image_shape)
     win = window(sizes, [int(n) for n in block_shape], strides, dilations, pads)
@@ -188,4 +200,4 @@ def col2im(x, image_shape: Static, block_shape: Static, /, *, dilations=(), pads
 
     template = jax.ShapeDtypeStruct((x.shape[0], channels, *sizes), x.dtype)
     columns = jnp.asarray(x).reshape(x.shape[0], channels, prod(win.kernel), -1)
-    return jax.linear_transpose(blocks, template)(columns)[0]
+    return cast("jax.Array", jax.linear_transpose(blocks, template)(columns)[0])

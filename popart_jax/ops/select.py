@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -182,7 +183,9 @@ def unique(
 
 def _bounded_unique(x: Any, axis: int | None, sort: bool, size: int, fill: Any) -> tuple[Any, ...]:
     fill = 0 if fill is None and not x.size else fill  # there is no smallest one
-    values, first, inverse, counts = jnp.unique(x, True, True, True, axis, size=size, fill_value=fill)
+    values, first, inverse, counts = cast(
+        "tuple[jax.Array, ...]", jnp.unique(x, True, True, True, axis, size=size, fill_value=fill)
+    )
     inverse = inverse.reshape(-1)
     if not sort:
         order = jnp.argsort(jnp.where(counts > 0, first, np.iinfo(np.int32).max), stable=True)

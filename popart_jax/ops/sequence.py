@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,8 @@ def split_to_sequence(x: Array, split: Static = None, /, *, axis: int = 0, keepd
     if len(ends) and ends[-1] != size:
         raise popart_exception(f"SplitToSequence: sizes {np.asarray(split).tolist()} do not add up to {size}")
     index = [slice(None)] * x.ndim
-    pieces, start = [], 0
+    pieces: Sequence = []
+    start = 0
     for end in ends.tolist():
         index[along] = slice(start, end)
         piece = x[tuple(index)]
@@ -99,7 +101,7 @@ def split_to_sequence(x: Array, split: Static = None, /, *, axis: int = 0, keepd
 def sequence_map(xs: Sequence, *others: Any, body: Subgraph) -> Any:
     """The body on every element; other sequences advance alongside, tensors stay."""
     passes = [body(x, *(o[i] if isinstance(o, list) else o for o in others), iteration=i) for i, x in enumerate(xs)]
-    columns = zip(*passes, strict=True) if passes else ([] for _ in range(body.n_outputs))
+    columns: Iterable[Iterable[Any]] = zip(*passes, strict=True) if passes else ([] for _ in range(body.n_outputs))
     return tuple(list(column) for column in columns)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,6 +12,7 @@ from ..limits import limits
 from .arrays import Array, device_dtype, normal_axis, one_element, onnx_dtype
 from .operator import operator
 from .registry import Static, lowers
+from .two_way import with_jvp
 
 
 def _complex(x: Array) -> Array:
@@ -36,7 +34,7 @@ def transform(x: Array, length: int | None, axis: int, inverse: bool, onesided: 
     return (_transform if x.shape[-1] > 1 else _exactly)(x, length, axis, inverse, onesided)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3, 4))
+@with_jvp(1, 2, 3, 4)
 def _exactly(x: Array, length: int | None, axis: int, inverse: bool, onesided: bool) -> Array:
     return _transform(x.astype(device_dtype(np.float64)), length, axis, inverse, onesided).astype(x.dtype)
 
@@ -130,8 +128,8 @@ def mel_weight_matrix(
 ) -> np.ndarray:
     """Triangular filters, evenly spaced on the mel scale, of a one-sided spectrum."""
     count, size, sampling, lowest, highest = (np.asarray(v).item() for v in (bins, length, rate, low, high))
-    mel: Callable[[float], float] = lambda f: 2595 * np.log10(1 + f / 700)  # noqa: E731
-    marks = mel(lowest) + np.arange(count + 2) * (mel(highest) - mel(lowest)) / (count + 2)
+    bottom, top = (2595 * np.log10(1 + f / 700) for f in (lowest, highest))  # in mel
+    marks = cast("np.ndarray", bottom + np.arange(count + 2) * (top - bottom) / (count + 2))
     edges = ((size + 1) * 700 * (10 ** (marks / 2595) - 1) // sampling).astype(int)
     out = np.zeros((size // 2 + 1, count))
     for i, (left, centre, right) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -14,9 +13,10 @@ from .arrays import AXIS, Array, first_extreme, normal_axis
 from .operator import ROUNDS, ROW_BY_ROW, PopxlClass, gradient, operator
 from .options import DEFAULTS
 from .registry import Options, lowers
+from .two_way import with_jvp
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
+@with_jvp(1)
 def softmax(x: Array, axis: int) -> Array:
     """Softmax; a row that is -inf throughout (all masked) is NaN, but sends no NaN back."""
     return jax.nn.softmax(x, axis)

@@ -123,7 +123,8 @@ def tf_idf_vectorizer(
 def _ngram_columns(
     pool: list[Any], starts: Sequence[int], indexes: Sequence[int], lengths: range
 ) -> dict[tuple[Any, ...], int]:
-    columns, number = {}, 0
+    columns: dict[tuple[Any, ...], int] = {}
+    number = 0
     for length, (start, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
         for at in range(start, end, length):
             if length in lengths:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import varying
-from .arrays import as_index, namespace
+from .arrays import Array, as_index, namespace
 from .operator import WIDE_RESULT, operator
 from .registry import Bound, Fill, lowers
 
@@ -71,8 +71,9 @@ operator("NonMaxSuppression", WIDE_RESULT, ranks="boxes 3 scores 3")
 
 @lowers("NonMaxSuppression", 10, 11)
 def non_max_suppression(
-    boxes, scores, most=None, iou=None, least=None, /, *, center_point_box=0, bound: Bound = None, fill: Fill = None
-):
+    boxes: Array, scores: Array, most: Array | None = None, iou: Array | None = None, least: Array | None = None, /,
+    *, center_point_box: int = 0, bound: Bound = None, fill: Fill = None,
+) -> np.ndarray:  # fmt: skip
     """Selected (batch, class, box) triples; their number depends on the data. A bound adds rows of -1."""
     limits = (_one(most, 0), _one(iou, 0.0), _one(least, -np.inf))
     if bound is None:
@@ -84,7 +85,11 @@ def non_max_suppression(
     if 0 in np.shape(scores):
         return as_index(jnp.full((bound, 3), -1 if fill is None else fill))
     corners = _corners(jnp.asarray(boxes), bool(center_point_box))
-    of_class = jax.vmap(lambda b, s: _suppressed(b, s, *limits), (None, 0))
+
+    def suppressed(corners: jax.Array, scores: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _suppressed(corners, scores, *limits)
+
+    of_class = jax.vmap(suppressed, (None, 0))
     order, kept = jax.vmap(of_class)(corners, jnp.asarray(scores))
     off = np.prod(kept.shape)
     where = jnp.nonzero(kept.reshape(-1), size=bound, fill_value=off)[0]

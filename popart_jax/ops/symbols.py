@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +24,10 @@ def is_symbol(size: Any) -> bool:
 
 def holds_symbols(x: Any) -> bool:
     """Whether an array of sizes holds a symbol."""
-    return isinstance(x, np.ndarray) and x.dtype == object and any(map(is_symbol, x.flat))
+    if not isinstance(x, np.ndarray):
+        return False
+    sizes = cast("np.ndarray", x)
+    return sizes.dtype == object and any(map(is_symbol, sizes.flat))
 
 
 def as_size(x: Any) -> Any:
@@ -76,18 +79,33 @@ def _prod(x: np.ndarray, *_: Any, keepdims: int = 1, **__: Any) -> np.ndarray:
     return found
 
 
+def _mod(x: Any, y: Any, **_: Any) -> Any:
+    return np.mod(x, y)
+
+
+def _equal(x: Any, y: Any) -> np.ndarray:
+    def same(a: Any, b: Any) -> bool:
+        return bool(a == b)
+
+    return np.asarray(_each(same)(x, y), bool)
+
+
+def _concat(*xs: Any, axis: int) -> np.ndarray:
+    return np.concatenate(xs, axis)
+
+
 _ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "Add": np.add,
     "Sub": np.subtract,
     "Mul": np.multiply,
     "Div": np.floor_divide,  # sizes are not negative
-    "Mod": lambda x, y, **_: np.mod(x, y),
+    "Mod": _mod,
     "Neg": np.negative,
     "Max": _each(max_dim),
     "Min": _each(min_dim),
-    "Equal": lambda x, y: np.asarray(_each(lambda a, b: bool(a == b))(x, y), bool),
+    "Equal": _equal,
     "Where": np.where,
-    "Concat": lambda *xs, axis: np.concatenate(xs, axis),
+    "Concat": _concat,
     "ReduceProd": _prod,
 }
 _INT64 = 7  # of onnx.TensorProto, the type of sizes
@@ -111,7 +129,7 @@ def computed(
         found = operands[0]
     else:
         return None
-    return tuple(map(_settled, found if isinstance(found, tuple) else (found,)))
+    return tuple(map(_settled, cast("tuple[Any, ...]", found) if isinstance(found, tuple) else (found,)))
 
 
 def _settled(x: Any) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ def gradient(
         bound = dict(zip((*xs, *zs), (*varied, *args[len(xs) :]), strict=True))
         return jnp.sum(walk.recompute(node.graph, y, bound))
 
-    return tuple(jax.grad(target)([jnp.asarray(x) for x in args[: len(xs)]]))
+    return tuple(cast("list[jax.Array]", jax.grad(target)([jnp.asarray(x) for x in args[: len(xs)]])))
 
 
 def _per_tensor(update: Callable[..., tuple[Array, ...]], tensors: Sequence[Array], states: int) -> tuple[Array, ...]:

@@ -9,17 +9,32 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching, mlir
 
-from .._compat.jax import Primitive
+from .._compat.jax import flat_tree, primitive
 from .varying import gradient_like
 
 Flat = Callable[..., list[Any]]
+R = TypeVar("R")
+
+
+def with_jvp(*constants: int) -> Callable[[Callable[..., R]], jax.custom_jvp[R]]:
+    """`jax.custom_jvp` as a decorator of functions whose arguments at these positions are hashable constants."""
+    return lambda fn: jax.custom_jvp(fn, nondiff_argnums=constants)
+
+
+def with_vjp(*constants: int) -> Callable[[Callable[..., R]], jax.custom_vjp[R]]:
+    """`jax.custom_vjp`, likewise."""
+
+    def decorated(fn: Callable[..., R]) -> jax.custom_vjp[R]:
+        return cast("jax.custom_vjp[R]", jax.custom_vjp(fn, nondiff_argnums=constants))
+
+    return decorated
 
 
 class two_way:
@@ -77,9 +92,9 @@ def _smooth(x: Any) -> bool:
 
 def _tangents(outputs: Any, residuals: Any, tangents: Any, backward: Any, push: Any) -> Any:
     """Tangents of the outputs, as a call of the linear primitive."""
-    saved, saved_tree = jax.tree.flatten(residuals)
-    dots, dot_tree = jax.tree.flatten(tangents)
-    outs, out_tree = jax.tree.flatten(outputs)
+    saved, saved_tree = flat_tree(residuals)
+    dots, dot_tree = flat_tree(tangents)
+    outs, out_tree = flat_tree(outputs)
     moving = [i for i, t in enumerate(dots) if _smooth(t)]
     count = len(saved)
 
@@ -97,7 +112,7 @@ def _tangents(outputs: Any, residuals: Any, tangents: Any, backward: Any, push: 
         return jax.tree.leaves(push(saved_tree.unflatten(flat[:count]), dot_tree.unflatten(full)))
 
     def transposed(*flat: Any) -> list[Any]:
-        back = jax.linear_transpose(lambda *gs: pull(*flat[:count], *gs), *outs)
+        back = cast("Flat", jax.linear_transpose(functools.partial(pull, *flat[:count]), *outs))
         return list(back(list(flat[count:])))
 
     made = _linear.bind(
@@ -118,7 +133,7 @@ def _leaves_like(new: Any, old: Any) -> list[Any]:
     return jax.tree.leaves(new, is_leaf=lambda x: x is None)
 
 
-_linear = Primitive("two_way_linear")
+_linear = primitive("two_way_linear")
 _linear.multiple_results = True
 
 
@@ -138,7 +153,7 @@ def _jvp(primals: Any, tangents: Any, *, push: Flat, pull: Flat, count: int, ava
     saved, dots = primals[:count], primals[count:]
     total: list[Any] = [ad.Zero(a) for a in avals]
     if any(not isinstance(t, ad.Zero) for t in tangents[count:]):
-        moved = [ad.instantiate_zeros(t) for t in tangents[count:]]
+        moved: list[Any] = [ad.instantiate_zeros(t) for t in tangents[count:]]
         total = _linear.bind(*saved, *moved, push=push, pull=pull, count=count, avals=avals)
     changed = [i for i, t in enumerate(tangents[:count]) if not isinstance(t, ad.Zero)]
     if changed:
@@ -156,7 +171,7 @@ def _jvp(primals: Any, tangents: Any, *, push: Flat, pull: Flat, count: int, ava
 
 def _transpose(cotangents: Any, *args: Any, push: Flat, pull: Flat, count: int, avals: Any) -> list[Any]:
     """The backward pass, as plain operations."""
-    given = [ad.instantiate_zeros(c) for c in cotangents]
+    given: list[Any] = [ad.instantiate_zeros(c) for c in cotangents]
     found = pull(*args[:count], *given)
     wanted = [g if ad.is_undefined_primal(x) else None for g, x in zip(found, args[count:], strict=True)]
     return [None] * count + wanted
@@ -164,7 +179,7 @@ def _transpose(cotangents: Any, *args: Any, push: Flat, pull: Flat, count: int, 
 
 def _batch(args: Any, dims: Any, *, push: Flat, pull: Flat, count: int, avals: Any) -> Any:
     size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
-    ahead = [batching.bdim_at_front(x, d, size) for x, d in zip(args[count:], dims[count:], strict=True)]
+    ahead: list[Any] = [batching.bdim_at_front(x, d, size) for x, d in zip(args[count:], dims[count:], strict=True)]
     axes = tuple(dims[:count])
     out = _linear.bind(
         *args[:count],

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, reduce
-from operator import and_, ge, le
+from operator import ge, le
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,12 +15,17 @@ from .arrays import Array, is_float, namespace, wide
 from .elementwise import check_operands
 from .operator import ELEMENTWISE, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
+from .two_way import with_jvp
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
+@with_jvp(0)
 def extremum(pick: Callable[[Any, Any], Any], *xs: Array) -> Array:
     """Largest (or smallest) operand; the gradient goes in full to every operand that attains it."""
     return reduce(pick, xs)
+
+
+def _both(a: Any, b: Any) -> Any:
+    return a & b
 
 
 @extremum.defjvp
@@ -31,7 +35,7 @@ def _extremum_jvp(pick: Callable[[Any, Any], Any], xs: tuple[Any, ...], tangents
     total = jnp.zeros_like(out)
     wins = le if pick is jnp.minimum else ge
     for i, tangent in enumerate(tangents):
-        attains = reduce(and_, (wins(xs[i], x) for j, x in enumerate(xs) if j != i))
+        attains = reduce(_both, (wins(xs[i], x) for j, x in enumerate(xs) if j != i))
         total += jnp.where(attains, tangent, jnp.zeros_like(out))
     return out, total
 
@@ -39,7 +43,7 @@ def _extremum_jvp(pick: Callable[[Any, Any], Any], xs: tuple[Any, ...], tangents
 def _known_extremum(name: str, *xs: Array) -> Array:
     if namespace(*xs) is np:
         return reduce(getattr(np, name), xs)
-    return xs[0] if len(xs) == 1 else extremum(getattr(jnp, name), *map(jnp.asarray, xs))
+    return xs[0] if len(xs) == 1 else extremum(getattr(jnp, name), *(jnp.asarray(x) for x in xs))
 
 
 _SINGLE = 4  # bytes

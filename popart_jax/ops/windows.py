@@ -148,7 +148,7 @@ def taps(x: jax.Array, win: Window) -> list[jax.Array]:
     """One strided slice of the padded data per kernel element, in row-major order of the kernel."""
     lead = x.ndim - len(win.kernel)
     stops = [(n - 1) * s + 1 for n, s in zip(win.positions, win.strides, strict=True)]
-    found = []
+    found: list[jax.Array] = []
     for index in product(*map(range, win.kernel)):
         starts = [i * d for i, d in zip(index, win.dilations, strict=True)]
         begin = (0,) * lead + tuple(starts)

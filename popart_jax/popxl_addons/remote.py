@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from typing import Any
 
 from .. import popxl
 from ..popxl import RemoteBuffer, ReplicaGrouping, TensorSpec, ops
@@ -169,6 +170,6 @@ def store_remote_graph(buffers: NamedRemoteBuffers, entries: int = 1, use_io_til
     return GraphWithNamedArgs(_create("store_remote", store_remote), args)
 
 
-def _create(name: str, fn) -> popxl.Graph:
+def _create(name: str, fn: Callable[..., Any]) -> popxl.Graph:
     fn.__qualname__ = name
     return popxl.gcg().ir.create_graph(fn, TensorSpec((), popxl.int32))

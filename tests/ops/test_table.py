@@ -9,9 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import popart_jax.lowering  # noqa: F401 - its operators belong to the table
 from popart_jax.ops import Lowering, operators, registry, table
+from popart_jax.ops.registry import Key, Static
+
+if TYPE_CHECKING:
+    from popart_jax.ops.arrays import Array
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 
@@ -130,3 +135,13 @@ def test_an_operator_of_a_module_not_yet_imported_can_be_replaced() -> None:
         "assert registry.table()['com.microsoft', 'QuickGelu'][1].fn is mine\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_name_of_a_type_need_not_be_there_when_a_translation_is_registered() -> None:
+    assert "Array" not in globals()
+
+    def translation(x: Array, shape: Static, gap: registry.Gap, last, /, *, key: Key, n: int = 1) -> Any: ...
+
+    row = registry.describe(translation, "Op", 1)
+    assert (row.static, row.optional) == ({1}, {2})
+    assert (row.context, row.attributes) == ({"key": "key"}, {"n": 1})

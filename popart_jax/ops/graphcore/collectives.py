@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 from jax import lax
 
@@ -9,6 +11,7 @@ from ...enums import CollectiveOperator
 from ...model import attribute_names
 from ...model.node_parts import NodeParts
 from .. import replicas
+from ..arrays import Array
 from ..builder_methods import builder_method
 from ..operator import BETWEEN_REPLICAS, EXPENSIVE, MOVES_DATA, NOT_DIFFERENTIABLE, PopxlClass, gradient, operator
 from ..registry import lowers
@@ -39,7 +42,14 @@ builder_method(
 
 @lowers("ReplicatedAllReduce", domain=DOMAIN)
 @lowers("ReplicatedAllReduceInplace", domain=DOMAIN)
-def replicated_all_reduce(x, /, *, __collectiveOperator=0, __collectiveReplicaGrouping=(), __collectiveCommGroup=()):
+def replicated_all_reduce(
+    x: Array,
+    /,
+    *,
+    __collectiveOperator: int = 0,
+    __collectiveReplicaGrouping: Sequence[int] = (),
+    __collectiveCommGroup: Sequence[int] = (),
+) -> Array:
     """No gradient flows between replicas; with a single replica it is the identity, gradient included."""
     groups = replicas.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
     y = replicas.all_reduce(x, __collectiveOperator, groups)
@@ -62,15 +72,15 @@ builder_method(
 
 @lowers("ReplicatedReduceScatter", domain=DOMAIN)
 def replicated_reduce_scatter(
-    x,
-    linked=None,
+    x: Array,
+    linked: Array | None = None,
     /,
     *,
-    __collectiveOperator=0,
-    __collectiveReplicaGrouping=(),
-    __collectiveCommGroup=(),
-    __replicatedTensorSharding=0,
-):
+    __collectiveOperator: int = 0,
+    __collectiveReplicaGrouping: Sequence[int] = (),
+    __collectiveCommGroup: Sequence[int] = (),
+    __replicatedTensorSharding: int = 0,
+) -> Array:
     """Differentiated as a local slice only, as upstream."""
     groups = replicas.groups_from(tuple(__collectiveReplicaGrouping or __collectiveCommGroup))
     y = replicas.reduce_scatter(jnp.asarray(x), __collectiveOperator, groups)
@@ -86,5 +96,7 @@ operator(
 
 
 @lowers("ReplicatedAllGather", domain=DOMAIN)
-def replicated_all_gather(x, linked=None, /, *, __collectiveReplicaGrouping=()):
+def replicated_all_gather(
+    x: Array, linked: Array | None = None, /, *, __collectiveReplicaGrouping: Sequence[int] = ()
+) -> Array:
     return replicas.all_gather(jnp.asarray(x), replicas.groups_from(tuple(__collectiveReplicaGrouping)))

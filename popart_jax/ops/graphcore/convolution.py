@@ -12,6 +12,7 @@ from ...errors import popart_exception
 from ...model import attribute_names
 from ...model.node_parts import NodeParts
 from ...model.op_names import part_names
+from ..arrays import Array
 from ..builder_methods import builder_method
 from ..convolution import add_bias, conv, convolve, flipped
 from ..operator import EXPENSIVE, PRODUCT, ROUNDS, gradient, operator
@@ -26,7 +27,8 @@ def _pieces(values: Sequence[int], ranks: Sequence[int], each: int, name: str) -
         return [()] * len(ranks)
     if len(values) != each * sum(ranks):
         raise popart_exception(f"MultiConv: {name} has {len(values)} entries, expected {each * sum(ranks)}.")
-    found, at = [], 0
+    found: list[tuple[int, ...]] = []
+    at = 0
     for rank in ranks:
         found.append(tuple(values[at : at + each * rank]))
         at += each * rank
@@ -94,8 +96,9 @@ builder_method(
 
 @lowers("MultiConv", domain=DOMAIN)
 def multi_conv(
-    *args, numConvs=None, strides=(), dilations=(), inDilations=(), pads=(), outPads=(), node: NodeRef
-):  # fmt: skip
+    *args: Array, numConvs: int | None = None, strides: Sequence[int] = (), dilations: Sequence[int] = (),
+    inDilations: Sequence[int] = (), pads: Sequence[int] = (), outPads: Sequence[int] = (), node: NodeRef,
+) -> tuple[Array, ...]:  # fmt: skip
     """Inputs come in triples data, weights, bias (or None); each convolution is traced under a name of its own."""
     count = numConvs or -(-len(args) // 3)
     padded: list[Any] = [*args, *[None] * (3 * count - len(args))]
@@ -104,14 +107,17 @@ def multi_conv(
     lists = {"strides": strides, "dilations": dilations, "inDilations": inDilations}
     cut = [_pieces(v, ranks, 1, k) for k, v in lists.items()]
     cut += [_pieces(v, ranks, 2, k) for k, v in {"pads": pads, "outPads": outPads}.items()]
-    found = []
+    found: list[Array] = []
     for name, triple, *parameters in zip(part_names(node), triples, *cut, strict=True):
         with jax.named_scope(f"onnx[{name}]"):
             found.append(_one(*triple, *parameters))
     return tuple(found)
 
 
-def _one(x: Any, w: Any, b: Any, strides, dilations, data_dilations, pads, out_pads) -> jax.Array:
+def _one(
+    x: Any, w: Any, b: Any, strides: Sequence[int], dilations: Sequence[int], data_dilations: Sequence[int],
+    pads: Sequence[int], out_pads: Sequence[int],
+) -> Array:  # fmt: skip
     group = x.shape[1] // w.shape[1]
     rank = x.ndim - 2
     if not any(d != 1 for d in data_dilations) and not any(out_pads):
@@ -130,7 +136,7 @@ operator(
 
 
 @lowers("AddBias", domain=DOMAIN)
-def add_bias_op(x, bias, /):
+def add_bias_op(x: Array, bias: Array, /) -> Array:
     return add_bias(x, bias)
 
 
@@ -138,6 +144,6 @@ operator("ConvFlipWeights", gradients=[gradient("ConvFlipWeightsGrad", removed_b
 
 
 @lowers("ConvFlipWeights", domain=DOMAIN)
-def conv_flip_weights(w, /, *, group=1):
+def conv_flip_weights(w: Array, /, *, group: int = 1) -> jax.Array:
     """Rotate by 180 degrees and swap input and output channels inside each group."""
     return flipped(w, group)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from jax import lax
 from ...errors import OpError, popart_exception
 from ...model.node_parts import NodeParts, reduction_as_text
 from .. import varying
-from ..arrays import listed, onnx_dtype
+from ..arrays import Array, listed, onnx_dtype
 from ..builder_methods import builder_method
 from ..operator import LOSS, ROUNDS, gradient, operator
 from ..registry import OutputCount, lowers
@@ -22,9 +23,7 @@ _UNDEFINED = {"", "UNDEFINED", 0}
 _COUNTS = (jnp.int32, jnp.uint32, jnp.int64, jnp.uint64)
 
 
-def ctc_losses(
-    log_probs: jax.Array, targets: jax.Array, input_lengths: Any, target_lengths: Any, blank: int
-) -> jax.Array:
+def ctc_losses(log_probs: Array, targets: Array, input_lengths: Any, target_lengths: Any, blank: int) -> jax.Array:
     """-log of the probability of all alignments, per sequence; inf where there is none.
 
     `log_probs` is (T, N, C), `targets` (N, S).  Forward recursion of Graves et al. (2006) over the labels with blanks
@@ -38,7 +37,7 @@ def ctc_losses(
     skips = (labels != blank) & (labels != before)
     ends = (2 * target_lengths.astype(jnp.int32))[:, None]
 
-    def step(alpha, inputs):
+    def step(alpha: jax.Array, inputs: Any):
         emission, t = inputs
         one = jnp.pad(alpha, ((0, 0), (1, 0)), constant_values=_LOG_ZERO)[:, :-1]
         two = jnp.where(skips, jnp.pad(alpha, ((0, 0), (2, 0)), constant_values=_LOG_ZERO)[:, :-2], _LOG_ZERO)
@@ -56,14 +55,14 @@ def ctc_losses(
     return jnp.where(total < _LOG_ZERO / 2, jnp.inf, -total)
 
 
-def with_softmax_jacobian(losses: jax.Array, log_probs: jax.Array, input_lengths: Any) -> jax.Array:
+def with_softmax_jacobian(losses: jax.Array, log_probs: Array, input_lengths: Any) -> jax.Array:
     """The same values, with exp(log_probs) added to the gradient: PyTorch's convention for log-softmaxed input."""
     used = jnp.arange(log_probs.shape[0])[:, None] < input_lengths[None, :].astype(jnp.int32)
     mass = jnp.where(used[..., None], jnp.exp(log_probs), 0).sum((0, 2))
     return losses + (mass - lax.stop_gradient(mass))
 
 
-def _check_probabilities(op: str, log_probs) -> None:
+def _check_probabilities(op: str, log_probs: Array) -> None:
     expected = "(expected a 'logarithmized probabilities' tensor"
     if log_probs.ndim != 3:
         raise OpError(
@@ -77,7 +76,7 @@ def _check_probabilities(op: str, log_probs) -> None:
         )  # fmt: skip
 
 
-def _check(log_probs, targets, input_lengths, target_lengths) -> None:
+def _check(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array) -> None:
     _check_probabilities("Ctc", log_probs)
     batch = log_probs.shape[1]
     if targets.ndim != 2 or targets.shape[0] != batch:
@@ -116,17 +115,21 @@ builder_method(
 
 @lowers("Ctc", domain=DOMAIN)
 def ctc(
-    log_probs, targets, input_lengths, target_lengths, /, *, reduction, blank, outDataType="UNDEFINED", zeroInfinity=0,
-    enableReducedClassesInLabel=None, n_outputs: OutputCount = 1,
-):  # fmt: skip
+    log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, /, *, reduction: str, blank: int,
+    outDataType: str = "UNDEFINED", zeroInfinity: int = 0, enableReducedClassesInLabel: int | None = None,
+    n_outputs: OutputCount = 1,
+) -> Array | tuple[Array, ...]:  # fmt: skip
     _check(log_probs, targets, input_lengths, target_lengths)
     out = _out_dtype(outDataType, log_probs.dtype)
 
-    def per_sequence(lp):
+    def per_sequence(lp: Array) -> jax.Array:
         precise = lp.astype(jnp.promote_types(lp.dtype, jnp.float32))
         losses = ctc_losses(precise, targets, input_lengths, target_lengths, blank)
         losses = with_softmax_jacobian(losses, precise, input_lengths)
         return jnp.where(jnp.isfinite(losses), losses, 0) if zeroInfinity else losses
+
+    def summed(lp: Array) -> jax.Array:
+        return per_sequence(lp).sum()
 
     losses = per_sequence(log_probs)
     if reduction.lower() == "mean":
@@ -134,7 +137,7 @@ def ctc(
     loss = reduce_loss(losses, reduction).astype(out)
     if n_outputs < 2:
         return loss
-    return loss, jax.grad(lambda lp: per_sequence(lp).sum())(log_probs).astype(out)
+    return loss, cast("jax.Array", jax.grad(summed)(log_probs)).astype(out)
 
 
 def _out_dtype(name: Any, default: Any) -> Any:
@@ -157,7 +160,9 @@ builder_method(
 
 
 @lowers("CtcBeamSearchDecoder", domain=DOMAIN)
-def ctc_beam_search_decoder(log_probs, data_lengths, /, *, beam_width=100, top_paths=1, blank=0):
+def ctc_beam_search_decoder(
+    log_probs: Array, data_lengths: Array, /, *, beam_width: int = 100, top_paths: int = 1, blank: int = 0
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Prefix beam search; all sequences at once."""
     op = "CtcBeamSearchDecoder"
     _check_probabilities(op, log_probs)
@@ -172,19 +177,22 @@ def ctc_beam_search_decoder(log_probs, data_lengths, /, *, beam_width=100, top_p
     if not 0 < top_paths <= beam_width:
         raise popart_exception(f"top_paths ({top_paths}) must lie between 1 and beam_width ({beam_width}).")
     precise = jnp.maximum(log_probs.astype(jnp.promote_types(log_probs.dtype, jnp.float32)), _LOG_ZERO)
-    decode = jax.vmap(lambda lp, n: _beam_search(lp, n, beam_width, blank), in_axes=(1, 0))
+    decode = jax.vmap(partial(_beam_search, width=beam_width, blank=blank), in_axes=(1, 0))
     scores, lengths, labels = decode(precise, data_lengths.astype(jnp.int32))
     best = slice(0, top_paths)
     kept = scores[:, best].astype(log_probs.dtype), lengths[:, best].astype(jnp.uint32)
     return *kept, labels[:, best].astype(jnp.uint32)
 
 
-def _beam_search(lp: jax.Array, n_steps: jax.Array, width: int, blank: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _beam_search(lp: Array, n_steps: Array, width: int, blank: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Beams of one sequence, best first: log probability, length, labels padded with the blank."""
     steps, classes = lp.shape
     symbols = jnp.arange(classes)
 
-    def step(state, inputs):
+    def kept(going: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(going, jnp.maximum(new, _LOG_ZERO).astype(old.dtype), old)
+
+    def step(state: Any, inputs: Any):
         old = state
         (p_blank, p_label, lengths, labels), (row, t) = state, inputs
         total = jnp.logaddexp(p_blank, p_label)
@@ -209,9 +217,7 @@ def _beam_search(lp: jax.Array, n_steps: jax.Array, width: int, blank: int) -> t
             lengths[source] + ~stays,
             jnp.where(at & ~stays[:, None], symbol[:, None], labels[source]),
         )
-        return jax.tree.map(
-            lambda a, b: jnp.where(t < n_steps, jnp.maximum(a, _LOG_ZERO).astype(b.dtype), b), new, old
-        ), None
+        return jax.tree.map(partial(kept, t < n_steps), new, old), None
 
     nothing = jnp.full(width, _LOG_ZERO, lp.dtype)
     start = (nothing.at[0].set(0), nothing, jnp.zeros(width, jnp.int32), jnp.full((width, steps), blank, jnp.int32))

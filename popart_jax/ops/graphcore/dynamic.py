@@ -5,7 +5,6 @@ An extent that runs past the end wraps around, as on the IPU.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -13,9 +12,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ..arrays import Array
 from ..builder_methods import builder_method
 from ..operator import MOVES_DATA, VIEW_CHANGE, PopxlClass, gradient, operator
 from ..registry import lowers
+from ..two_way import with_jvp
 from .losses import DOMAIN
 
 
@@ -26,7 +27,9 @@ def _offsets(offset: Any, axes: tuple[int, ...]) -> list[jax.Array]:
     return [flat[i] for i in range(len(axes))]
 
 
-def _starts_and_sizes(shape: tuple[int, ...], offset: Any, axes: tuple[int, ...], sizes: tuple[int, ...]):
+def _starts_and_sizes(
+    shape: tuple[int, ...], offset: Any, axes: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[list[jax.Array], list[int]]:
     starts, extents = [jnp.zeros((), jnp.int32)] * len(shape), list(shape)
     for start, axis, size in zip(_offsets(offset, axes), axes, sizes, strict=True):
         if not 0 < size <= shape[axis]:
@@ -66,7 +69,7 @@ def put(x: jax.Array, offset: Any, part: jax.Array, axes: tuple[int, ...], sizes
     return x.at[_grid(x.shape, starts, extents)].set(part, unique_indices=True)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+@with_jvp(3, 4)
 def _put_beside(x: jax.Array, offset: Any, part: jax.Array, axes: tuple[int, ...], sizes: tuple[int, ...]) -> jax.Array:
     """`put` whose slices never overlap, so PopART's gradient of `x` is not zeroed where `part` was written."""
     return put(x, offset, part, axes, sizes)
@@ -107,7 +110,10 @@ operator(
 
 
 @lowers("DynamicSlice", domain=DOMAIN)
-def dynamic_slice(x, offset, destination=None, /, *, axes, sizes, noOverlap=0):
+def dynamic_slice(
+    x: Array, offset: Array, destination: Array | None = None, /, *, axes: tuple[int, ...], sizes: tuple[int, ...],
+    noOverlap: int = 0,
+) -> jax.Array:  # fmt: skip
     """A third input gives the result its shape and type."""
     part = take(jnp.asarray(x), offset, axes, sizes)
     return part if destination is None else part.reshape(destination.shape).astype(destination.dtype)
@@ -124,7 +130,9 @@ builder_method("DynamicUpdate", "dynamicupdate(args, axes:ints, sizes:ints, noOv
 
 
 @lowers("DynamicUpdate", domain=DOMAIN)
-def dynamic_update(x, offset, part, /, *, axes, sizes, noOverlap=0):
+def dynamic_update(
+    x: Array, offset: Array, part: Array, /, *, axes: tuple[int, ...], sizes: tuple[int, ...], noOverlap: int = 0
+) -> jax.Array:
     x = jnp.asarray(x)
     part = _part(x, jnp.asarray(part), axes, sizes)
     return (_put_beside if noOverlap else put)(x, offset, part, axes, sizes)
@@ -139,7 +147,9 @@ builder_method("DynamicAdd", "dynamicadd(args, axes:ints, sizes:ints)")
 
 
 @lowers("DynamicAdd", domain=DOMAIN)
-def dynamic_add(x, offset, part, /, *, axes, sizes, noOverlap=0):
+def dynamic_add(
+    x: Array, offset: Array, part: Array, /, *, axes: tuple[int, ...], sizes: tuple[int, ...], noOverlap: int = 0
+) -> jax.Array:
     x = jnp.asarray(x)
     starts, extents = _starts_and_sizes(x.shape, offset, axes, sizes)
     return x.at[_grid(x.shape, starts, extents)].add(_part(x, jnp.asarray(part), axes, sizes), unique_indices=True)
@@ -150,7 +160,9 @@ builder_method("DynamicZero", "dynamiczero(args, axes:ints, sizes:ints)")
 
 
 @lowers("DynamicZero", domain=DOMAIN)
-def dynamic_zero(x, offset, /, *, axes, sizes, noOverlap=0):
+def dynamic_zero(
+    x: Array, offset: Array, /, *, axes: tuple[int, ...], sizes: tuple[int, ...], noOverlap: int = 0
+) -> jax.Array:
     x = jnp.asarray(x)
     _, extents = _starts_and_sizes(x.shape, offset, axes, sizes)
     return put(x, offset, jnp.zeros(extents, x.dtype), axes, sizes)
@@ -161,7 +173,9 @@ builder_method("SequenceSlice", "sequenceslice(args, zeroUnused:int=0)")
 
 
 @lowers("SequenceSlice", domain=DOMAIN)
-def sequence_slice(source, destination, counts, source_offsets, offsets, /, *, zeroUnused=0):
+def sequence_slice(
+    source: Array, destination: Array, counts: Array, source_offsets: Array, offsets: Array, /, *, zeroUnused: int = 0
+) -> jax.Array:
     """Rows source[so_k : so_k + N_k] to destination[do_k : do_k + N_k], for every k."""
     rows = jnp.arange(destination.shape[0], dtype=jnp.int32)
     counts, origins, starts = (jnp.asarray(v).astype(jnp.int32)[:, None] for v in (counts, source_offsets, offsets))

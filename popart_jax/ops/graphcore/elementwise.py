@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
-from ..arrays import times_power_of_two
+from ..arrays import Array, times_power_of_two
 from ..builder_methods import builder_method
 from ..cast import to_float8
 from ..elementwise import aligned, popart_fmod, popart_remainder
@@ -147,7 +149,7 @@ builder_method("IncrementMod", "incrementmod(args=[], increment:float, modulus:f
 
 
 @lowers("IncrementMod", domain=DOMAIN)
-def increment_mod(x, /, *, increment, modulus):
+def increment_mod(x: Array, /, *, increment: int, modulus: int) -> jax.Array:
     """fmod(x + increment, modulus) in the type of x; no gradient."""
     add, mod = (jnp.asarray(v).astype(x.dtype) for v in (increment, modulus))
     return lax.stop_gradient(lax.rem(jnp.asarray(x) + add, jnp.broadcast_to(mod, x.shape)))
@@ -158,7 +160,7 @@ builder_method("Scale", "scale(args, scale:float)")
 
 
 @lowers("Scale", domain=DOMAIN)
-def scale(x, /, *, scale=1.0):
+def scale(x: Array, /, *, scale: float = 1.0) -> Array:
     return x * jnp.asarray(scale).astype(x.dtype)
 
 
@@ -173,7 +175,9 @@ builder_method("ScaledAdd", "scaledadd(args, scale0:float=1.0, scale1:float=1.0)
 
 
 @lowers("ScaledAdd", domain=DOMAIN)
-def scaled_add(x, y, a=None, b=None, /, *, scale0=1.0, scale1=1.0):
+def scaled_add(
+    x: Array, y: Array, a: Array | None = None, b: Array | None = None, /, *, scale0: float = 1.0, scale1: float = 1.0
+) -> jax.Array:
     """scale0*x + scale1*y by attributes or by tensors; no gradient."""
     if a is not None and b is None:
         raise popart_exception("Unsupported tensor scale0 with non-tensor scale1")
@@ -191,7 +195,7 @@ builder_method("Bucketize", "bucketize(args=[], right:int=0)")
 
 
 @lowers("Bucketize", domain=DOMAIN)
-def bucketize(x, boundaries, /, *, right=0):
+def bucketize(x: Array, boundaries: Array, /, *, right: int = 0) -> jax.Array:
     """Number of boundaries below x (right=0), or not above it (right=1); NaN counts as above all."""
     if right not in (0, 1):
         raise popart_exception(f"BucketizeOp right = {right} is not valid: must be either 0 or 1.")
@@ -217,7 +221,7 @@ builder_method("CopyVarUpdate", "copyvarupdate(args)")
 
 
 @lowers("CopyVarUpdate", domain=DOMAIN)
-def copy_var_update(variable, updater, /):
+def copy_var_update(variable: Array, updater: Array, /) -> Array:
     """The variable's new value, which the session stores. No gradient."""
     if variable.shape != updater.shape or variable.dtype != updater.dtype:
         raise popart_exception(
@@ -236,7 +240,7 @@ operator(
 
 
 @lowers("CastThenPow2Scale", domain=DOMAIN)
-def cast_then_pow2_scale(x, log2_scale, /, *, to="FLOAT16"):
+def cast_then_pow2_scale(x: Array, log2_scale: Array, /, *, to: str = "FLOAT16") -> Array:
     """float8 to FLOAT16 times a power of two; no gradient."""
     return lax.stop_gradient(times_power_of_two(x.astype(jnp.float32), log2_scale.reshape(())).astype(jnp.float16))
 
@@ -250,11 +254,11 @@ operator(
 
 
 @lowers("Pow2ScaleThenCast", domain=DOMAIN)
-def pow2_scale_then_cast(x, log2_scale, /, *, to):
+def pow2_scale_then_cast(x: Array, log2_scale: Array, /, *, to: str) -> Array:
     """FLOAT16 times a power of two, to float8 with saturation; no gradient."""
     kinds = {"FLOAT8_143": jnp.float8_e4m3fnuz, "FLOAT8_152": jnp.float8_e5m2fnuz}
     if to not in kinds:
         raise popart_exception(f"Pow2ScaleThenCast: to must be FLOAT8_143 or FLOAT8_152, not {to!r}")
     scaled = times_power_of_two(x.astype(jnp.float32), log2_scale.reshape(()))
-    limit = float(jnp.finfo(kinds[to]).max)
+    limit = float(cast("Any", jnp.finfo(kinds[to])).max)
     return lax.stop_gradient(to_float8(jnp.clip(scaled, -limit, limit), kinds[to]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -11,17 +10,18 @@ import numpy as np
 
 from ...errors import OpError, popart_exception
 from ...model.node_parts import reduction_as_text
-from ..arrays import info, listed
+from ..arrays import Array, info, listed
 from ..builder_methods import builder_method
 from ..elementwise import absolute
 from ..operator import LOSS, MOVES_DATA, ROUNDS, PopxlClass, gradient, operator
 from ..registry import lowers
+from ..two_way import with_jvp, with_vjp
 
 DOMAIN = "ai.graphcore"
 _TINY_HALF = 6.104e-05
 
 
-def reduce_loss(values: jax.Array, reduction: str, count: Any = None) -> jax.Array:
+def reduce_loss(values: Array, reduction: str, count: Any = None) -> Array:
     """Sum, Mean (over `count` or all elements) or neither, accumulated in float32.
 
     Raises
@@ -43,19 +43,19 @@ def reduce_loss(values: jax.Array, reduction: str, count: Any = None) -> jax.Arr
     return total.astype(values.dtype)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
+@with_jvp(1)
 def clamped_nll(p: jax.Array, eps: tuple[float, float]) -> jax.Array:
     """-log(max(p, eps[0])); the derivative divides by max(p, eps[1])."""
     return -jnp.log(jnp.maximum(p, jnp.asarray(eps[0], p.dtype)))
 
 
 @clamped_nll.defjvp
-def _clamped_nll_jvp(eps, primals, tangents):
+def _clamped_nll_jvp(eps: tuple[float, float], primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     (p,), (dp,) = primals, tangents
     return clamped_nll(p, eps), -dp / jnp.maximum(p, jnp.asarray(eps[1], p.dtype))
 
 
-def pick(probs: jax.Array, labels: jax.Array) -> jax.Array:
+def pick(probs: Array, labels: Array) -> jax.Array:
     """The entry of the last axis that each label names, 0 for a label outside the axis."""
     classes = probs.shape[-1]
     inside = (labels >= 0) & (labels < classes)
@@ -63,7 +63,7 @@ def pick(probs: jax.Array, labels: jax.Array) -> jax.Array:
     return jnp.where(inside, jnp.take_along_axis(probs, index[..., None], -1)[..., 0], jnp.zeros((), probs.dtype))
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
+@with_vjp(3)
 def fused_nll(logits: jax.Array, probs: jax.Array, labels: jax.Array, plus_eps: bool) -> jax.Array:
     """Loss of Softmax followed by Nll, with the fused gradient (probs - onehot) for the logits."""
     p = pick(probs, labels)
@@ -72,11 +72,13 @@ def fused_nll(logits: jax.Array, probs: jax.Array, labels: jax.Array, plus_eps: 
     return clamped_nll(p, _clamps(p.dtype))
 
 
-def _fused_nll_fwd(logits, probs, labels, plus_eps):
+def _fused_nll_fwd(
+    logits: jax.Array, probs: jax.Array, labels: jax.Array, plus_eps: bool
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     return fused_nll(logits, probs, labels, plus_eps), (probs, labels)
 
 
-def _fused_nll_bwd(plus_eps, saved, g):
+def _fused_nll_bwd(plus_eps: bool, saved: Any, g: jax.Array) -> tuple[Array | None, ...]:
     probs, labels = saved
     onehot = jnp.arange(probs.shape[-1]) == labels[..., None]
     return (probs - onehot.astype(probs.dtype)) * g[..., None], jnp.zeros_like(probs), None
@@ -89,7 +91,7 @@ def _clamps(dtype: Any) -> tuple[float, float]:
     return (_TINY_HALF, _TINY_HALF) if dtype == jnp.float16 else (1e-7, 1e-10)
 
 
-def _check_nll(probs: jax.Array, labels: Any) -> None:
+def _check_nll(probs: Array, labels: Any) -> None:
     shown = info(probs)
     if probs.ndim == 0:
         raise OpError(f"Invalid shape for prob tensor ({shown}) in Op {{op}}. ", "Nll")
@@ -120,14 +122,16 @@ builder_method(
 
 
 @lowers("Nll", domain=DOMAIN)
-def nll(probs, labels, /, *, reduction, inputIsLogProbability=0, ignoreIndex=None):
+def nll(
+    probs: Array, labels: Array, /, *, reduction: str, inputIsLogProbability: int = 0, ignoreIndex: int | None = None
+) -> Array:
     _check_nll(probs, labels)
     p = pick(probs, labels)
     losses = -p if inputIsLogProbability else clamped_nll(p, _clamps(probs.dtype))
     return _reduce_kept(losses, labels, reduction, ignoreIndex)
 
 
-def _reduce_kept(losses: Any, labels: Any, reduction: str, ignore: int | None) -> jax.Array:
+def _reduce_kept(losses: Any, labels: Any, reduction: str, ignore: int | None) -> Array:
     """Reduce the losses of the samples whose label is not `ignore`."""
     if ignore is None:
         return reduce_loss(losses, reduction)
@@ -136,7 +140,10 @@ def _reduce_kept(losses: Any, labels: Any, reduction: str, ignore: int | None) -
 
 
 @lowers("SoftmaxNll", domain=DOMAIN)
-def softmax_nll(logits, labels, /, *, reduction, ignoreIndex=None, inputIsLogProbability=0, add_epsilon=1):
+def softmax_nll(
+    logits: Array, labels: Array, /, *, reduction: str, ignoreIndex: int | None = None,
+    inputIsLogProbability: int = 0, add_epsilon: int = 1,
+) -> Array:  # fmt: skip
     """Softmax over the last axis and Nll as one op, made by patterns SoftmaxGradDirect, NlllWithSoftmaxGradDirect."""
     _check_nll(logits, labels)
     probs = jax.lax.stop_gradient(jax.nn.softmax(logits, -1))
@@ -148,7 +155,7 @@ builder_method("L1", "l1loss(args, lambda:float, reduction:ReductionType=Mean)",
 
 
 @lowers("L1", domain=DOMAIN)
-def l1(x, /, *, lambda_, reduction):
+def l1(x: Array, /, *, lambda_: float, reduction: str) -> Array:
     if x.ndim == 0:
         raise popart_exception("L1Op not valid for rank-0 tensor (scalar)")
     return reduce_loss(jnp.asarray(absolute(x)) * jnp.asarray(lambda_).astype(x.dtype), reduction)
@@ -165,5 +172,5 @@ builder_method("IdentityLoss", "identityloss(args, reduction:ReductionType=Mean)
 
 
 @lowers("IdentityLoss", domain=DOMAIN)
-def identity_loss(x, /, *, reduction):
+def identity_loss(x: Array, /, *, reduction: str) -> Array:
     return reduce_loss(x, reduction)

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from ...errors import popart_exception
+from ..arrays import Array
 from ..builder_methods import builder_method
 from ..normalization import group_standardise, per_channel, popart_batch_norm, wide
 from ..operator import operator
@@ -21,7 +22,9 @@ builder_method("GroupNormalization", "groupnormalization(args, num_groups:int, e
 
 
 @lowers("GroupNormalization", domain=DOMAIN)
-def group_normalization(x, gamma, beta, /, *, num_groups, epsilon=1e-5, options: Options):
+def group_normalization(
+    x: Array, gamma: Array, beta: Array, /, *, num_groups: int, epsilon: float = 1e-5, options: Options
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Also returns mean and inverse deviation, one value per sample and group, flat."""
     order = _strided_order(x.shape[1], num_groups) if options.strided_group_norm else None
     x_ = x if order is None else x[:, order]
@@ -46,8 +49,9 @@ builder_method(
 
 @lowers("BatchNormalization", domain=DOMAIN)
 def batch_normalization(
-    x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, n_outputs: OutputCount = 5
-):
+    x: Array, scale: Array, bias: Array, mean: Array, var: Array, /, *, epsilon: float = 1e-5, momentum: float = 0.9,
+    spatial: int = 1, n_outputs: OutputCount = 5,
+) -> Array | tuple[Array, ...]:  # fmt: skip
     """Reported and running variance are unbiased; the data are normalised with the biased one."""
     results = popart_batch_norm(
         x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial, n_outputs=n_outputs
@@ -67,7 +71,7 @@ builder_method("NormalizeImage", "normalize_image(args, scale:float=1.0)")
 
 
 @lowers("NormalizeImage", domain=DOMAIN)
-def normalize_image(image, offsets, scales, /, *, scale):
+def normalize_image(image: Array, offsets: Array, scales: Array, /, *, scale: float) -> jax.Array:
     """(image * scale - offsets) * scales over the three channels, and a fourth channel of zeros; no gradient."""
     if image.ndim < 2 or image.shape[-1] != 3:
         raise popart_exception("requires the inner dimension to be 3.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,10 +13,12 @@ import numpy as np
 from jax.experimental import io_callback
 
 from ...errors import ProgramAborted, popart_exception
+from ..arrays import Array
 from ..builder_methods import builder_method
 from ..operator import EFFECT, MOVES_DATA, PopxlClass, gradient, operator
 from ..registry import NodeRef, lowers
 from ..stopping import stop_if
+from ..two_way import with_vjp
 from .losses import DOMAIN
 
 _AUTO, _FIXED, _SCIENTIFIC, _NONE = range(4)
@@ -24,7 +27,10 @@ _AUTO, _FIXED, _SCIENTIFIC, _NONE = range(4)
 class Format:
     """Text layout of values: numpy's nested brackets, a common width, abbreviation of large tensors."""
 
-    def __init__(self, threshold, edge_items, line_width, digits, float_format, separator, brackets) -> None:
+    def __init__(
+        self, threshold: int, edge_items: int, line_width: int, digits: int, float_format: int, separator: str,
+        brackets: Sequence[str],
+    ) -> None:  # fmt: skip
         self.threshold, self.edge_items, self.line_width = threshold, edge_items, line_width
         self.digits, self.float_format, self.separator, self.brackets = digits, float_format, separator, brackets
 
@@ -47,7 +53,11 @@ class Format:
         fixed = self.float_format == _FIXED or (self.float_format in (_AUTO, _NONE) and ordinary)
         spec = f".{max(self.digits - 1, 0)}{'f' if fixed else 'e'}"
         width = max((len(format(float(v), spec)) for v in x.reshape(-1)), default=0) if x.size <= 100_000 else 0
-        return {"float_kind": lambda v: format(float(v), spec).rjust(width)}
+
+        def shown(v: Any) -> str:
+            return format(float(v), spec).rjust(width)
+
+        return {"float_kind": shown}
 
 
 def _emit(title: str, layout: Format, x: Any, *_: Any) -> np.ndarray:
@@ -55,23 +65,27 @@ def _emit(title: str, layout: Format, x: Any, *_: Any) -> np.ndarray:
     return np.zeros((), np.int32)
 
 
-def show(title: str, layout: Format, x: jax.Array, *after: jax.Array) -> tuple[jax.Array, jax.Array]:
+def show(title: str, layout: Format, x: Array, *after: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Print in execution order: after the values `after` are computed, before readers of the returned value."""
     done = io_callback(partial(_emit, title, layout), jax.ShapeDtypeStruct((), jnp.int32), x, *after)
     return jnp.where(done == 0, x, jnp.zeros_like(x)), done
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
+@with_vjp(1, 2, 3)
 def printed(x: jax.Array, title: str, gradient_title: str, layout: Format) -> jax.Array:
     """The identity; prints the values to stderr, and in the backward pass those of the gradient."""
     return show(title, layout, x)[0]
 
 
-def _printed_bwd(title, gradient_title, layout, done, g):
+def _printed_fwd(x: Array, title: str, gradient_title: str, layout: Format) -> tuple[jax.Array, jax.Array]:
+    return show(title, layout, x)
+
+
+def _printed_bwd(title: str, gradient_title: str, layout: Format, done: jax.Array, g: jax.Array) -> tuple[jax.Array]:
     return (show(gradient_title, layout, g, done)[0] if gradient_title else g,)
 
 
-printed.defvjp(lambda x, title, gradient_title, layout: show(title, layout, x), _printed_bwd)
+printed.defvjp(_printed_fwd, _printed_bwd)
 
 
 operator(
@@ -90,9 +104,10 @@ builder_method(
 
 @lowers("PrintTensor", domain=DOMAIN)
 def print_tensor(
-    x, /, *, print_gradient=1, title="", summariseThreshold=1000, edgeItems=3, maxLineWidth=75, digits=8, floatFormat=0,
-    separator=" ", openBracket="[", closeBracket="]", node: NodeRef,
-):  # fmt: skip
+    x: Array, /, *, print_gradient: int = 1, title: str = "", summariseThreshold: int = 1000, edgeItems: int = 3,
+    maxLineWidth: int = 75, digits: int = 8, floatFormat: int = 0, separator: str = " ", openBracket: str = "[",
+    closeBracket: str = "]", node: NodeRef,
+) -> jax.Array:  # fmt: skip
     name = node.inputs[0].name if node.inputs[0] is not None else ""
     marks = [chr(m) if isinstance(m, int) else m for m in (separator, openBracket, closeBracket)]
     layout = Format(summariseThreshold, edgeItems, maxLineWidth, digits, floatFormat, marks[0], marks[1:])
@@ -105,7 +120,7 @@ builder_method("Abort", "abort(args=[]) -> 0")
 
 
 @lowers("Abort", domain=DOMAIN)
-def abort(x=None, /):
+def abort(x: Array | None = None, /) -> tuple[()]:
     """Stop the program with an error: always, or when the one element is not zero."""
     if x is not None and np.size(x) > 1:
         raise popart_exception("Conditional abort op can only test a scalar tensor")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...errors import OpError
-from ..arrays import listed
+from ..arrays import Array, listed
 from ..builder_methods import builder_method
 from ..dropout import check_ratio, drop
 from ..operator import RANDOM, PopxlClass, gradient, operator
@@ -22,7 +24,9 @@ builder_method("ShapedDropout", "shapeddropout(args, shape:ints, ratio:float=0.5
 
 
 @lowers("ShapedDropout", domain=DOMAIN)
-def shaped_dropout(x, /, *, shape, ratio=0.5, key: Key, training: Training = False):
+def shaped_dropout(
+    x: Array, /, *, shape: Sequence[int], ratio: float = 0.5, key: Key, training: Training = False
+) -> Array:
     """Dropout whose mask has a shape of its own, broadcast to the data."""
     try:
         compatible = np.broadcast_shapes(x.shape, tuple(shape)) == x.shape

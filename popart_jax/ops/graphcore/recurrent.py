@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from ...errors import noted, popart_exception
 from ...model.node_parts import NodeParts
-from ..arrays import listed
+from ..arrays import Array, listed
 from ..builder_methods import builder_method
 from ..recurrent import lstm_of_one_matrix
 from ..registry import lowers
@@ -31,7 +31,10 @@ builder_method("LSTM", "lstm(args, outputFullSequence:int=1) -> 2", write=_write
 
 
 @lowers("LSTM", domain=DOMAIN)
-def lstm(x, weights, bias=None, initial_state=None, seq_lengths=None, /, *, output_full_sequence=1):
+def lstm(
+    x: Array, weights: Array, bias: Array | None = None, initial_state: Array | None = None,
+    seq_lengths: Array | None = None, /, *, output_full_sequence: int = 1,
+):  # fmt: skip
     """All hidden states (or the last one), and the last cell state."""
     _, batch, size = x.shape
     hidden = weights.shape[2]

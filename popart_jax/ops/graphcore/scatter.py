@@ -11,10 +11,11 @@ import jax.numpy as jnp
 from ...enums import ScatterReduction
 from ...errors import popart_exception
 from ...model.node_parts import NodeParts
-from ..arrays import highest, listed, lowest
+from ..arrays import Array, highest, listed, lowest
 from ..builder_methods import builder_method
 from ..operator import ROUNDS, PopxlClass, gradient, operator
 from ..registry import lowers
+from ..two_way import with_jvp
 from .losses import DOMAIN
 
 Shape = tuple[int, ...]
@@ -31,7 +32,7 @@ builder_method("GroupedGather", "groupedgather(args=[], axis:int=0, group_size:i
 
 
 @lowers("GroupedGather", domain=DOMAIN)
-def grouped_gather(data, indices, /, *, axis=0, group_size=1):
+def grouped_gather(data: Array, indices: Array, /, *, axis: int = 0, group_size: int = 1) -> jax.Array:
     """Rows outside the axis, before its start too, are zeros and get no gradient."""
     axis = _axis(axis, data.ndim, "Gather")
     indices = jnp.where(indices < 0, data.shape[axis], indices)
@@ -40,13 +41,13 @@ def grouped_gather(data, indices, /, *, axis=0, group_size=1):
         return take(jnp.asarray(data), indices, axis=axis)
     if axis == 0:
         raise popart_exception("GatherOp::setup axis = 0 indicates the dimension of the group")
-    return jax.vmap(lambda d, i: take(d, i, axis=axis - 1))(jnp.asarray(data), jnp.asarray(indices))
+    return jax.vmap(partial(take, axis=axis - 1))(jnp.asarray(data), jnp.asarray(indices))
 
 
 class _Place:
     """Target positions along `axis` of the elements of a source of `shape`: rows (vector index) or single elements."""
 
-    def __init__(self, index: jax.Array, axis: int, shape: tuple[int, ...], size: int) -> None:
+    def __init__(self, index: Array, axis: int, shape: tuple[int, ...], size: int) -> None:
         self.axis, self.vector = axis, index.ndim == 1
         self.index = jnp.where(index < 0, size, index).astype(jnp.int32)
         self.shape = shape
@@ -85,7 +86,7 @@ def _start(reduction: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     return jnp.zeros(shape, dtype)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
+@with_jvp(3, 4, 5)
 def scatter_reduce(src: Any, initial: Any, index: Any, axis: int, reduction: str, shape: tuple[int, ...]) -> jax.Array:
     """Reduce `src` along `axis` into `initial`, or the neutral element (for max and min, 0 where nothing lands)."""
     place = _Place(index, axis, src.shape, shape[axis])
@@ -97,7 +98,9 @@ def scatter_reduce(src: Any, initial: Any, index: Any, axis: int, reduction: str
 
 
 @scatter_reduce.defjvp
-def _scatter_reduce_jvp(axis, reduction, shape, primals, tangents):
+def _scatter_reduce_jvp(
+    axis: int, reduction: str, shape: tuple[int, ...], primals: Any, tangents: Any
+) -> tuple[jax.Array, jax.Array]:
     """PopART's gradients: of max and min, every tied element gets the full gradient."""
     src, initial, index = primals
     dsrc, dinitial, _ = tangents
@@ -182,8 +185,9 @@ builder_method(
 
 @lowers("ScatterReduce", domain=DOMAIN)
 def scatter_reduce_op(
-    src, index, initial=None, /, *, axis_size, axis=-1, reduction="sum", group_size=1, enable_index_broadcast=1
-):
+    src: Array, index: Array, initial: Array | None = None, /, *, axis_size: int, axis: int = -1,
+    reduction: str = "sum", group_size: int = 1, enable_index_broadcast: int = 1,
+) -> jax.Array:  # fmt: skip
     for name, value in (("axis_size", axis_size), ("group_size", group_size)):
         if value < 1:
             raise popart_exception(f"ScatterReduceOp {name} = {value} is not valid: must be > 0.")
@@ -199,11 +203,11 @@ def scatter_reduce_op(
 
     src, index = _fit_index(src, index, axis, bool(enable_index_broadcast), group_size > 1)
 
-    def one(src, index, initial, axis):
+    def one(axis: int, src: jax.Array, index: jax.Array, initial: jax.Array | None) -> jax.Array:
         shape = tuple(axis_size if d == axis else n for d, n in enumerate(src.shape))
         shape = shape if initial is None else initial.shape
         return scatter_reduce(src, initial, index, axis, reduction, shape)
 
     if group_size == 1:
-        return one(src, index, initial, axis)
-    return jax.vmap(lambda s, i, first: one(s, i, first, axis - 1))(src, index, initial)
+        return one(axis, src, index, initial)
+    return jax.vmap(partial(one, axis - 1))(src, index, initial)

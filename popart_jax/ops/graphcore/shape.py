@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from jax import lax
 from ...enums import DataType
 from ...errors import OpError, popart_exception
 from ...model.node_parts import NodeParts
-from ..arrays import namespace, normal_axis
+from ..arrays import Array, namespace, normal_axis
 from ..builder_methods import builder_method
 from ..operator import EXPENSIVE, INDEX_RESULT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
 from ..registry import lowers
@@ -52,7 +53,7 @@ builder_method("Reshape", "reshape(args:str, shape:ints)", write=_write_reshape)
 
 
 @lowers("Reshape", domain=DOMAIN)
-def reshape(x, /, *, shape):
+def reshape(x: Array, /, *, shape: tuple[int, ...]) -> Array:
     return x.reshape(resolve_shape(x.shape, shape))
 
 
@@ -60,7 +61,10 @@ builder_method("Slice", "slice(args, ends:ints, starts:ints, axes:ints)")
 
 
 @lowers("Slice", domain=DOMAIN)
-def slice_(x, /, *, starts=(), ends=(), axes=(), steps=()):
+def slice_(
+    x: Array, /, *, starts: Sequence[int] = (), ends: Sequence[int] = (), axes: Sequence[int] = (),
+    steps: Sequence[int] = (),
+) -> Array:  # fmt: skip
     axes = axes or range(len(starts))
     cut = [slice(None)] * x.ndim
     for i, (axis, start, end) in enumerate(zip(axes, starts, ends, strict=True)):
@@ -73,7 +77,7 @@ builder_method("Reverse", "reverse(args, dimensions:ints)")
 
 
 @lowers("Reverse", domain=DOMAIN)
-def reverse(x, /, *, dimensions=()):
+def reverse(x: Array, /, *, dimensions: Sequence[int] = ()) -> Array:
     for d in dimensions:
         if d < 0:
             raise OpError(
@@ -99,7 +103,7 @@ builder_method("Subsample", "subsample(args, strides:ints)")
 
 
 @lowers("Subsample", domain=DOMAIN)
-def subsample(x, /, *, strides=()):
+def subsample(x: Array, /, *, strides: Sequence[int] = ()) -> Array:
     """x[::s0, ::s1, ...]."""
     if 0 in strides:
         raise popart_exception(f"Strides invalid. 0 stride at index {list(strides).index(0)}")
@@ -112,7 +116,7 @@ builder_method("DepthToSpace", "depthtospace(args, blocksize:int, mode:str)")
 
 
 @lowers("DepthToSpace", domain=DOMAIN)
-def depth_to_space(x, /, *, blocksize, mode="DCR"):
+def depth_to_space(x: Array, /, *, blocksize: int, mode: str = "DCR") -> Array:
     n, c, h, w = x.shape
     b, deep = blocksize, c // blocksize**2
     if mode == "DCR":
@@ -129,7 +133,7 @@ builder_method("TensorRemap", "tensorremap(args, remap_type:int=0, debugPrefix:d
 
 
 @lowers("TensorRemap", domain=DOMAIN)
-def tensor_remap(x, reference=None, /, *, remap_type=0):
+def tensor_remap(x: Array, reference: Array | None = None, /, *, remap_type: int = 0) -> Array:
     """A layout hint: the identity."""
     return x
 
@@ -152,7 +156,9 @@ builder_method(
 
 
 @lowers("Init", domain=DOMAIN)
-def init(*, shape, data_type, tensor_type=0, init_type=0, batch_axis=-1):
+def init(
+    *, shape: Sequence[int], data_type: int, tensor_type: int = 0, init_type: int = 0, batch_axis: int = -1
+) -> np.ndarray:
     """Zeros, also with NoInit, where the contents are undefined."""
     return np.zeros(shape, ir.DataType[DataType(data_type).name].numpy())
 
@@ -161,7 +167,7 @@ operator("Zeros", gradients=())
 
 
 @lowers("Zeros", domain=DOMAIN)
-def zeros(*, shape, dtype=DataType.FLOAT.value):
+def zeros(*, shape: Sequence[int], dtype: int = DataType.FLOAT.value) -> np.ndarray:
     return np.zeros(shape, ir.DataType[DataType(dtype).name].numpy())
 
 
@@ -169,7 +175,7 @@ operator("ZerosLike", gradients=())
 
 
 @lowers("ZerosLike", domain=DOMAIN)
-def zeros_like(x, /, *, dtype=None):
+def zeros_like(x: Array, /, *, dtype: int | None = None) -> Array:
     return namespace(x).zeros_like(x)
 
 
@@ -178,7 +184,7 @@ builder_method("Sort", "sort(args=[], axis:int=-1, descending:int=0, stable:int=
 
 
 @lowers("Sort", domain=DOMAIN)
-def sort(x, /, *, axis=-1, descending=0, stable=0):
+def sort(x: Array, /, *, axis: int = -1, descending: int = 0, stable: int = 0) -> tuple[Array, Array]:
     """Values and INT32 positions along the axis; equal keys keep their order."""
     check_sorted_axis("Sort", axis, x.ndim)
     order = jnp.argsort(x, axis=axis, stable=True, descending=bool(descending)).astype(jnp.int32)
@@ -194,7 +200,7 @@ builder_method("ReduceMedian", "reducemedian(args, axes:ints?, keepdims:int=1) -
 
 
 @lowers("ReduceMedian", domain=DOMAIN)
-def reduce_median(x, /, *, axes=None, keepdims=1):
+def reduce_median(x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> tuple[Array, Array]:
     """Lower median and its INT32 position in the flattened reduced axes; of an empty list of axes, of each element."""
     if x.ndim == 0 and axes:
         raise OpError("Reduce input rank must be greater than 0, invalid Reduce {op}.", "ReduceMedian")
@@ -211,7 +217,7 @@ operator("Histogram", EXPENSIVE, gradients=(), popxl=PopxlClass("HistogramOp", d
 
 
 @lowers("Histogram", domain=DOMAIN)
-def histogram(x, /, *, levels, absoluteOfInput=0):
+def histogram(x: Array, /, *, levels: Sequence[float], absoluteOfInput: int = 0) -> Array:
     """UINT32 counts of the elements in the intervals between ascending levels; no gradient."""
     flat = lax.stop_gradient(jnp.abs(x) if absoluteOfInput else x).reshape(-1)
     bins = jnp.searchsorted(jnp.asarray(levels, flat.dtype), flat, side="right")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ..arrays import Array
 from ..builder_methods import builder_method
 from ..operator import operator
 from ..registry import lowers
 from .losses import DOMAIN
 
 
-def _basis(f: jax.Array, degree: int) -> list[jax.Array]:
+def _basis(f: Array, degree: int) -> list[Array]:
     """B-spline values of the fraction f for every m in 0..degree."""
     if degree == 1:
         return [1 - f, f]
@@ -28,7 +28,7 @@ def _basis(f: jax.Array, degree: int) -> list[jax.Array]:
     ]
 
 
-def _check_rank(op: str, name: str, x: jax.Array, rank: int) -> None:
+def _check_rank(op: str, name: str, x: Array, rank: int) -> None:
     if x.ndim != rank:
         again = name[0].upper() + name[1:]
         raise popart_exception(
@@ -41,7 +41,9 @@ builder_method("SplineBasis", "splinebasis(args=[], degree:int) -> 2")
 
 
 @lowers("SplineBasis", domain=DOMAIN)
-def spline_basis(pseudo, kernel_size, is_open_spline, /, *, degree=0):
+def spline_basis(
+    pseudo: Array, kernel_size: Array, is_open_spline: Array, /, *, degree: int = 0
+) -> tuple[Array, Array]:
     if not 0 <= degree <= 3:
         raise popart_exception(f"SplineBasisOp degree = {degree} is not valid: must be between 0 and 3.")
     _check_rank("SplineBasis", "pseudo", pseudo, 2)
@@ -69,7 +71,7 @@ builder_method("SplineWeighting", "splineweighting(args=[])")
 
 
 @lowers("SplineWeighting", domain=DOMAIN)
-def spline_weighting(x, weight, basis, weight_index, /):
+def spline_weighting(x: Array, weight: Array, basis: Array, weight_index: Array, /) -> Array:
     """out[e, o] = sum over s, i of basis[e, s] x[e, i] weight[index[e, s], i, o]."""
     for name, value, rank in (("input", x, 2), ("weight", weight, 3), ("basis", basis, 2),
                               ("weightIndex", weight_index, 2)):  # fmt: skip

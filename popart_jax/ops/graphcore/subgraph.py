@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +11,10 @@ from jax import lax
 
 from ...errors import popart_exception
 from ...model.node_parts import BodyTypes, SubgraphNode, Type
+from ..arrays import Array
 from ..builder_methods import builder_method
 from ..operator import MOVES_DATA, PopxlClass, operator
-from ..registry import lowers
+from ..registry import Subgraph, lowers
 from .losses import DOMAIN
 
 operator("Call", MOVES_DATA, popxl=PopxlClass("CallOp", domain="ai.graphcore", parameters="callee"))
@@ -38,7 +39,7 @@ builder_method(
 
 
 @lowers("Call", domain=DOMAIN)
-def call(*args, callee, modifiedInputs=()):
+def call(*args: Array, callee: Subgraph, modifiedInputs: Sequence[int] = ()) -> tuple[Any, ...]:
     """Inputs by position; outer tensors that the callee reads are captured."""
     if len(args) != callee.n_inputs:
         raise popart_exception(
@@ -60,7 +61,8 @@ def _unpack(data: Any, offsets: Any, lengths: Any, longest: int) -> jax.Array:
 
 def _unpacked_types(node: SubgraphNode) -> list[Type]:
     """Types of the callback's inputs: for each, a batch of sequences padded to the longest."""
-    batch, found = node.attributes["callbackBatchSize"], []
+    batch = node.attributes["callbackBatchSize"]
+    found: list[Type] = []
     for i, longest in enumerate(node.attributes["maxSequenceLengths"]):
         dtype, shape = node.arguments[3 * i]
         found.append((dtype, None if shape is None else (batch, longest, *shape[1:])))
@@ -81,7 +83,9 @@ builder_method(
 
 
 @lowers("PackedDataBlock", domain=DOMAIN)
-def packed_data_block(*args, callback, maxSequenceLengths, resultSize, callbackBatchSize):
+def packed_data_block(
+    *args: Array, callback: Subgraph, maxSequenceLengths: Sequence[int], resultSize: int, callbackBatchSize: int
+) -> jax.Array:
     """Unpack groups of sequences, run the callback on each group, pack its results; no gradient."""
     *inputs, result_offsets, result_lengths = args
     if len(inputs) != 3 * len(maxSequenceLengths):
@@ -97,9 +101,11 @@ def packed_data_block(*args, callback, maxSequenceLengths, resultSize, callbackB
         )
     ]
     batched = [x.reshape(groups, callbackBatchSize, *x.shape[1:]) for x in unpacked]
-    results = lax.map(
-        lambda group: jnp.asarray(callback(*group[1], iteration=group[0])[0]), (jnp.arange(groups), batched)
-    )
+
+    def of_group(group: tuple[jax.Array, list[Array]]) -> jax.Array:
+        return jnp.asarray(callback(*group[1], iteration=group[0])[0])
+
+    results = cast("jax.Array", lax.map(of_group, (jnp.arange(groups), batched)))
     flat = results.reshape(used, *results.shape[2:])
     t = jnp.arange(flat.shape[1])
     kept = t < jnp.asarray(result_lengths)[:used].astype(jnp.int32)[:, None]

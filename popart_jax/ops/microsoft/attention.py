@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import popart_exception
+from ..arrays import Array
 from ..attention import masked_softmax, merge_heads, rotary, split_heads
 from ..registry import OutputCount, lowers
 from . import DOMAIN
@@ -50,7 +52,7 @@ def causal_mask(queries: int, keys: int, dtype: Any) -> jax.Array:
     return jnp.where(seen, jnp.zeros((), dtype), jnp.asarray(-jnp.inf, dtype))
 
 
-def attend(q, k, v, bias: Any, scale: float | None) -> tuple[jax.Array, jax.Array]:
+def attend(q: Array, k: Array, v: Array, bias: Any, scale: float | None) -> tuple[jax.Array, jax.Array]:
     """Softmax attention of (B, H, S, D) tensors, and its raw scores."""
     factor = jnp.asarray(scale or 1 / np.sqrt(q.shape[-1]), q.dtype)
     scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * factor
@@ -69,7 +71,10 @@ def with_past(past: Any, new: jax.Array) -> jax.Array:
     return new if past is None else jnp.concatenate([past, new], axis=2)
 
 
-def self_attention(qkv, heads, sizes, mask, past, bias, unidirectional, filter_value, scale):
+def self_attention(
+    qkv: Array, heads: int, sizes: Sequence[int], mask: Array | None, past: Array | None, bias: Array | None,
+    unidirectional: int, filter_value: float, scale: float | None,
+) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
     """Attention of the projected input (B, S, Dq + Dk + Dv); returns output and present (2, B, H, T, D)."""
     q, k, v = (split_heads(p, heads) for p in jnp.split(qkv, np.cumsum(sizes)[:2].tolist(), axis=-1))
     k, v = with_past(None if past is None else past[0], k), with_past(None if past is None else past[1], v)
@@ -83,7 +88,10 @@ def self_attention(qkv, heads, sizes, mask, past, bias, unidirectional, filter_v
     return merge_heads(y), (jnp.stack([k, v]) if k.shape == v.shape else None)
 
 
-def cached(q, k, v, past, length, mask, bias, filter_value, scale, causal) -> tuple[jax.Array, ...]:
+def cached(
+    q: Array, k: Array, v: Array, past: Any, length: Array | None, mask: Array | None, bias: Array | None,
+    filter_value: float, scale: float | None, causal: int,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     """Attention over a buffer of fixed size whose first `length` entries are filled; the new ones go behind them.
 
     Returns output, both buffers, and the raw scores.
@@ -115,10 +123,12 @@ def _wide_mask(mask: Any, room: int) -> Any:
 
 @lowers("Attention", domain=DOMAIN)
 def attention(
-    x, weights, bias=None, mask_index=None, past=None, attention_bias=None, past_sequence_length=None, /, *, num_heads,
-    do_rotary=0, mask_filter_value=_FILTER, past_present_share_buffer=0, qkv_hidden_sizes=(), rotary_embedding_dim=0,
-    scale=None, unidirectional=0,
-):  # fmt: skip
+    x: Array, weights: Array, bias: Array | None = None, mask_index: Array | None = None, past: Array | None = None,
+    attention_bias: Array | None = None, past_sequence_length: Array | None = None, /, *, num_heads: int,
+    do_rotary: int = 0, mask_filter_value: float = _FILTER, past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: Sequence[int] = (), rotary_embedding_dim: int = 0, scale: float | None = None,
+    unidirectional: int = 0,
+) -> tuple[Array | None, ...]:  # fmt: skip
     if do_rotary:
         raise popart_exception(
             "Attention with do_rotary is not supported.\n  fix: export RotaryEmbedding and MultiHeadAttention instead."
@@ -148,10 +158,12 @@ def _unpack(query: Any, key: Any, value: Any, heads: int) -> tuple[jax.Array, ja
 
 @lowers("MultiHeadAttention", domain=DOMAIN)
 def multi_head_attention(
-    query, key=None, value=None, bias=None, key_padding_mask=None, attention_bias=None, past_key=None, past_value=None,
-    past_sequence_length=None, cache_indirection=None, /, *, num_heads, mask_filter_value=_FILTER, scale=None,
-    unidirectional=0, n_outputs: OutputCount = 1,
-):  # fmt: skip
+    query: Array, key: Array | None = None, value: Array | None = None, bias: Array | None = None,
+    key_padding_mask: Array | None = None, attention_bias: Array | None = None, past_key: Array | None = None,
+    past_value: Array | None = None, past_sequence_length: Array | None = None,
+    cache_indirection: Array | None = None, /, *, num_heads: int, mask_filter_value: float = _FILTER,
+    scale: float | None = None, unidirectional: int = 0, n_outputs: OutputCount = 1,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     if cache_indirection is not None:
         raise popart_exception(
             "MultiHeadAttention with cache_indirection is not supported.\n"
@@ -177,7 +189,7 @@ def multi_head_attention(
     return (merge_heads(y), k, v, scores)[: max(n_outputs, 1)]
 
 
-def _add_bias(query, key, value, bias, heads):
+def _add_bias(query: Array, key: Any, value: Any, bias: Array, heads: int) -> tuple[Array, Any, Any]:
     """Bias of query, key and value; cross attention with cached keys biases the query only."""
     if query.ndim == 5:
         return query + bias.reshape(3, heads, -1).transpose(1, 0, 2), key, value
@@ -193,9 +205,9 @@ def _add_bias(query, key, value, bias, heads):
 
 @lowers("RotaryEmbedding", domain=DOMAIN)
 def rotary_embedding(
-    x, position_ids, cos_cache, sin_cache, /, *, interleaved=0, is_packed_batching=0, num_heads=0,
-    rotary_embedding_dim=0, scale=1.0,
-):  # fmt: skip
+    x: Array, position_ids: Array, cos_cache: Array, sin_cache: Array, /, *, interleaved: int = 0,
+    is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
+) -> jax.Array:  # fmt: skip
     """Positions are a start offset (one element) or given per token."""
     steps = x.shape[1] if x.ndim == 3 else x.shape[2]
     positions = jnp.asarray(position_ids)
@@ -207,9 +219,10 @@ def rotary_embedding(
 
 @lowers("MRotaryEmbedding", domain=DOMAIN)
 def m_rotary_embedding(
-    x, position_ids, cos_cache, sin_cache, /, *, mrope_section, interleaved=0, is_packed_batching=0, mrope_layout=0,
-    num_heads=0, rotary_embedding_dim=0, scale=1.0,
-):  # fmt: skip
+    x: Array, position_ids: Array, cos_cache: Array, sin_cache: Array, /, *, mrope_section: Sequence[int],
+    interleaved: int = 0, is_packed_batching: int = 0, mrope_layout: int = 0, num_heads: int = 0,
+    rotary_embedding_dim: int = 0, scale: float = 1.0,
+) -> jax.Array:  # fmt: skip
     """Three positions per token (time, row, column), each for its section of the frequencies."""
     if sum(mrope_section) != cos_cache.shape[-1] or len(mrope_section) != 3:
         raise popart_exception(

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ...errors import popart_exception
+from ..arrays import Array
 from ..registry import Gap, lowers
 from . import DOMAIN
 from .quantized import unpack_bits
@@ -21,7 +22,7 @@ _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _shares(logits: jax.Array, count: int, normalize: int, mixing: Any = None) -> jax.Array:
+def _shares(logits: Array, count: int, normalize: int, mixing: Any = None) -> jax.Array:
     """Weight of every expert for every token; zero for those not picked."""
     _, picked = jax.lax.top_k(logits, count)
     rows = jnp.arange(logits.shape[0])[:, None]
@@ -34,7 +35,7 @@ def _shares(logits: jax.Array, count: int, normalize: int, mixing: Any = None) -
     return jnp.where(chosen, jax.nn.softmax(logits, axis=-1), 0)
 
 
-def _swiglu(first, second, fusion: int, alpha: float, beta: float, limit: float | None) -> jax.Array:
+def _swiglu(first: Array, second: Any, fusion: int, alpha: float, beta: float, limit: float | None) -> Array:
     """G sigmoid(alpha G) (L + beta) of the gate G and the linear part L, both clipped to the limit."""
     gate, linear = first, second
     if fusion == 1:
@@ -46,16 +47,17 @@ def _swiglu(first, second, fusion: int, alpha: float, beta: float, limit: float 
     return gate * jax.nn.sigmoid(alpha * gate) * (linear + beta)
 
 
-def _dense(x: jax.Array, weights: Any, bias: Any) -> jax.Array:
+def _dense(x: Array, weights: Any, bias: Any) -> jax.Array:
     """Every token through the layer of every expert: (experts, tokens, out)."""
     y = jnp.einsum("...th,eoh->eto", x, weights) if x.ndim == 2 else jnp.einsum("eth,eoh->eto", x, weights)
     return y if bias is None else y + bias[:, None]
 
 
 def mixture(
-    x, router, mixing, layers, *, activation_alpha, activation_beta, activation_type, k, normalize_routing_weights,
-    swiglu_fusion, swiglu_limit, use_sparse_mixer,
-):  # fmt: skip
+    x: Array, router: Array, mixing: Array | None, layers: Any, *, activation_alpha: float, activation_beta: float,
+    activation_type: str, k: int, normalize_routing_weights: int, swiglu_fusion: int, swiglu_limit: float | None,
+    use_sparse_mixer: int,
+) -> jax.Array:  # fmt: skip
     """All experts on all tokens, weighted by the router; experts that are not selected have weight zero.
 
     Raises
@@ -80,10 +82,11 @@ def mixture(
 
 @lowers("MoE", domain=DOMAIN)
 def moe(
-    x, router, fc1, fc1_bias: Gap, fc2, fc2_bias=None, fc3=None, fc3_bias=None, /, *, activation_alpha=1.0,
-    activation_beta=0.0, activation_type="relu", k=1, normalize_routing_weights=0, swiglu_fusion=0, swiglu_limit=None,
-    use_sparse_mixer=0,
-):  # fmt: skip
+    x: Array, router: Array, fc1: Array, fc1_bias: Gap, fc2: Array, fc2_bias: Array | None = None,
+    fc3: Array | None = None, fc3_bias: Array | None = None, /, *, activation_alpha: float = 1.0,
+    activation_beta: float = 0.0, activation_type: str = "relu", k: int = 1, normalize_routing_weights: int = 0,
+    swiglu_fusion: int = 0, swiglu_limit: float | None = None, use_sparse_mixer: int = 0,
+) -> jax.Array:  # fmt: skip
     return mixture(
         x, router, None, ((fc1, fc1_bias), (fc2, fc2_bias), (fc3, fc3_bias)), activation_alpha=activation_alpha,
         activation_beta=activation_beta, activation_type=activation_type, k=k,
@@ -108,12 +111,15 @@ def _weights(packed: Any, scales: Any, zeros: Any, bits: int, block: int, dtype:
 
 @lowers("QMoE", domain=DOMAIN)
 def qmoe(
-    x, router, fc1, fc1_scales, fc1_bias: Gap, fc2, fc2_scales, fc2_bias=None, fc3=None, fc3_scales=None, fc3_bias=None,
-    fc1_zeros=None, fc2_zeros=None, fc3_zeros=None, router_weights=None, /, *, accuracy_level=0, activation_alpha=1.0,
-    activation_beta=0.0, activation_type="relu", block_size=0, expert_weight_bits=4, fc1_expert_weight_bits=0,
-    fc2_expert_weight_bits=0, fc3_expert_weight_bits=0, k=1, normalize_routing_weights=0, quant_type="int",
-    swiglu_fusion=0, swiglu_limit=None, use_sparse_mixer=0, weights_prepacked=-1,
-):  # fmt: skip
+    x: Array, router: Array, fc1: Array, fc1_scales: Array, fc1_bias: Gap, fc2: Array, fc2_scales: Array,
+    fc2_bias: Array | None = None, fc3: Array | None = None, fc3_scales: Array | None = None,
+    fc3_bias: Array | None = None, fc1_zeros: Array | None = None, fc2_zeros: Array | None = None,
+    fc3_zeros: Array | None = None, router_weights: Array | None = None, /, *, accuracy_level: int = 0,
+    activation_alpha: float = 1.0, activation_beta: float = 0.0, activation_type: str = "relu", block_size: int = 0,
+    expert_weight_bits: int = 4, fc1_expert_weight_bits: int = 0, fc2_expert_weight_bits: int = 0,
+    fc3_expert_weight_bits: int = 0, k: int = 1, normalize_routing_weights: int = 0, quant_type: str = "int",
+    swiglu_fusion: int = 0, swiglu_limit: float | None = None, use_sparse_mixer: int = 0, weights_prepacked: int = -1,
+) -> jax.Array:  # fmt: skip
     """`MoE` with weights in 2, 4 or 8 bits."""
     if quant_type != "int" or weights_prepacked == 1:
         raise popart_exception(

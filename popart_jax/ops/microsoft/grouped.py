@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import popart_exception
+from ..arrays import Array
 from ..attention import masked_softmax, merge_heads, repeat_heads, rotate, split_heads
 from ..registry import Gap, OutputCount, Static, lowers
 from . import DOMAIN
@@ -17,13 +19,15 @@ from .attention import attend, cached, key_mask
 
 @lowers("GroupQueryAttention", domain=DOMAIN)
 def group_query_attention(
-    query, key: Gap, value: Gap, past_key: Gap, past_value: Gap, seqlens_k,
-    total_sequence_length: Static, cos_cache=None, sin_cache=None,
-    position_ids=None, attention_bias=None, head_sink=None, k_scale=None, v_scale=None, q_norm_weight=None,
-    k_norm_weight=None, /, *, num_heads, kv_num_heads, do_rotary=0, causal=1, kv_cache_bit_width=0,
-    local_window_size=-1, qk_norm_epsilon=1e-6, qk_output=0, rotary_interleaved=0, scale=None, sliding_window_cache=0,
-    smooth_softmax=0, softcap=0.0, k_quant_type="NONE", v_quant_type="NONE", n_outputs: OutputCount = 1,
-):  # fmt: skip
+    query: Array, key: Gap, value: Gap, past_key: Gap, past_value: Gap, seqlens_k: Array,
+    total_sequence_length: Static, cos_cache: Array | None = None, sin_cache: Array | None = None,
+    position_ids: Array | None = None, attention_bias: Array | None = None, head_sink: Array | None = None,
+    k_scale: Array | None = None, v_scale: Array | None = None, q_norm_weight: Array | None = None,
+    k_norm_weight: Array | None = None, /, *, num_heads: int, kv_num_heads: int, do_rotary: int = 0, causal: int = 1,
+    kv_cache_bit_width: int = 0, local_window_size: int = -1, qk_norm_epsilon: float = 1e-6, qk_output: int = 0,
+    rotary_interleaved: int = 0, scale: float | None = None, sliding_window_cache: int = 0, smooth_softmax: int = 0,
+    softcap: float = 0.0, k_quant_type: str = "NONE", v_quant_type: str = "NONE", n_outputs: OutputCount = 1,
+) -> tuple[jax.Array | None, ...]:  # fmt: skip
     """Row b of the cache holds seqlens_k[b] + 1 keys after this call."""
     _refuse(sliding_window_cache, kv_cache_bit_width)
     if key is None:
@@ -96,7 +100,7 @@ def _append(past: Any, new: jax.Array, before: jax.Array, total: int) -> jax.Arr
     if past is not None:
         valid = (jnp.arange(past.shape[2]) < before[:, None])[:, None, :, None]
         buffer = buffer.at[:, :, : past.shape[2]].set(jnp.where(valid, past, 0))
-    return jax.vmap(lambda b, n, at: jax.lax.dynamic_update_slice_in_dim(b, n, at, axis=1))(buffer, new, before)
+    return jax.vmap(partial(jax.lax.dynamic_update_slice_in_dim, axis=1))(buffer, new, before)
 
 
 def _up_to(bias: Any, keys: int) -> jax.Array:
@@ -104,7 +108,9 @@ def _up_to(bias: Any, keys: int) -> jax.Array:
     return jnp.pad(jnp.asarray(bias), [(0, 0)] * (bias.ndim - 1) + [(0, missing)])[..., :keys]
 
 
-def _capped(q, k, v, bias, scale, softcap, smooth, sink) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _capped(
+    q: Array, k: Array, v: Array, bias: Array, scale: float | None, softcap: float, smooth: int, sink: Array | None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Attention with softcap and, for smooth softmax or a sink, one more term in the denominator."""
     factor = jnp.asarray(scale or 1 / np.sqrt(q.shape[-1]), jnp.float32)
     scores = jnp.einsum("bhqd,bhkd->bhqk", q, k).astype(jnp.float32) * factor
@@ -118,17 +124,20 @@ def _capped(q, k, v, bias, scale, softcap, smooth, sink) -> tuple[jax.Array, jax
     return probs.astype(q.dtype) @ v, _seen(scores, bias), probs
 
 
-def _seen(scores: jax.Array, bias: jax.Array) -> jax.Array:
+def _seen(scores: jax.Array, bias: Array) -> jax.Array:
     """Scores of the unmasked pairs, 0 for the others."""
     return jnp.where(jnp.isneginf(bias), 0, scores + bias)
 
 
 @lowers("DecoderMaskedMultiHeadAttention", domain=DOMAIN)
 def decoder_masked_multi_head_attention(
-    query, key=None, value=None, mask_index=None, attention_bias=None, past_key=None, past_value=None,
-    past_sequence_length=None, beam_width=None, cache_indirection=None, bias=None, /, *, num_heads,
-    mask_filter_value=-10000.0, output_qk=0, past_present_share_buffer=0, scale=None, n_outputs: OutputCount = 1,
-):  # fmt: skip
+    query: Array, key: Array | None = None, value: Array | None = None, mask_index: Array | None = None,
+    attention_bias: Array | None = None, past_key: Array | None = None, past_value: Array | None = None,
+    past_sequence_length: Array | None = None, beam_width: Array | None = None,
+    cache_indirection: Array | None = None, bias: Array | None = None, /, *, num_heads: int,
+    mask_filter_value: float = -10000.0, output_qk: int = 0, past_present_share_buffer: int = 0,
+    scale: float | None = None, n_outputs: OutputCount = 1,
+) -> tuple[Array | None, ...]:  # fmt: skip
     """One decoder step: four-dimensional keys come from the encoder, others extend the cache."""
     if key is None:
         query, key, value = jnp.split(query, 3, axis=-1)

@@ -9,29 +9,35 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
+from ..arrays import Array
 from ..normalization import group_standardise, rms_norm, standardise, wide
 from ..registry import Gap, lowers
 from . import DOMAIN
 
 
-def _rms(x: jax.Array, epsilon: float) -> tuple[jax.Array, jax.Array]:
+def _rms(x: Array, epsilon: float) -> tuple[jax.Array, jax.Array]:
     inverse = lax.rsqrt(jnp.square(wide(x)).mean(-1, keepdims=True) + epsilon)
     return wide(x) * inverse, inverse
 
 
 @lowers("SimplifiedLayerNormalization")
 @lowers("SimplifiedLayerNormalization", domain=DOMAIN)
-def simplified_layer_norm(x, scale, /, *, axis=-1, epsilon=1e-5, stash_type=1):
+def simplified_layer_norm(
+    x: Array, scale: Array, /, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Array:
     return rms_norm(x, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)
 
 
-def _sum(x: jax.Array, skip: Any, bias: Any) -> jax.Array:
+def _sum(x: Array, skip: Any, bias: Any) -> Array:
     total = x + jnp.broadcast_to(skip, x.shape)
     return total if bias is None else total + bias
 
 
 @lowers("SkipLayerNormalization", domain=DOMAIN)
-def skip_layer_norm(x, skip, gamma, beta=None, bias=None, /, *, epsilon=1e-12):
+def skip_layer_norm(
+    x: Array, skip: Array, gamma: Array, beta: Array | None = None, bias: Array | None = None, /, *,
+    epsilon: float = 1e-12,
+) -> tuple[Any, Any, Any, Array]:  # fmt: skip
     """Outputs: normalised, mean, inverse deviation, the sum itself."""
     total = _sum(x, skip, bias)
     normal, mean, inverse = standardise(wide(total), (-1,), epsilon)
@@ -40,13 +46,18 @@ def skip_layer_norm(x, skip, gamma, beta=None, bias=None, /, *, epsilon=1e-12):
 
 
 @lowers("SkipSimplifiedLayerNormalization", domain=DOMAIN)
-def skip_simplified_layer_norm(x, skip, gamma, bias=None, /, *, epsilon=1e-12):
+def skip_simplified_layer_norm(
+    x: Array, skip: Array, gamma: Array, bias: Array | None = None, /, *, epsilon: float = 1e-12
+) -> tuple[Any, jax.Array, jax.Array, Array]:
     total = _sum(x, skip, bias)
     normal, inverse = _rms(total, epsilon)
     return (normal * wide(gamma)).astype(x.dtype), jnp.zeros_like(inverse), inverse, total
 
 
-def embed_layer_norm(ids, segments, words, positions, segment_table, gamma, beta, mask, position_ids, epsilon):
+def embed_layer_norm(
+    ids: Array, segments: Array | None, words: Array, positions: Array, segment_table: Array | None, gamma: Array,
+    beta: Array, mask: Array | None, position_ids: Array | None, epsilon: float,
+) -> tuple[Any, Array, jax.Array]:  # fmt: skip
     """Sum of the embeddings, its layer norm, and the number of unmasked tokens per row."""
     places = jnp.arange(ids.shape[1])[None] if position_ids is None else jnp.asarray(position_ids)
     total = jnp.asarray(words)[ids] + jnp.asarray(positions)[places]
@@ -59,14 +70,18 @@ def embed_layer_norm(ids, segments, words, positions, segment_table, gamma, beta
 
 @lowers("EmbedLayerNormalization", domain=DOMAIN)
 def embed_layer_normalization(
-    ids, segments: Gap, words, positions, segment_table: Gap, gamma, beta, mask=None, position_ids=None, /, *,
-    epsilon=1e-12, mask_index_type=None,
-):  # fmt: skip
+    ids: Array, segments: Gap, words: Array, positions: Array, segment_table: Gap, gamma: Array, beta: Array,
+    mask: Array | None = None, position_ids: Array | None = None, /, *, epsilon: float = 1e-12,
+    mask_index_type: int | None = None,
+) -> tuple[Any, Array, jax.Array]:  # fmt: skip
     return embed_layer_norm(ids, segments, words, positions, segment_table, gamma, beta, mask, position_ids, epsilon)
 
 
 @lowers("GroupNorm", domain=DOMAIN)
-def group_norm(x, gamma, beta, /, *, activation, groups, channels_last=1, epsilon=1e-5):
+def group_norm(
+    x: Array, gamma: Array, beta: Array, /, *, activation: str, groups: int, channels_last: int = 1,
+    epsilon: float = 1e-5,
+) -> Array:  # fmt: skip
     """Group normalisation, optionally followed by SiLU."""
     data = jnp.moveaxis(x, -1, 1) if channels_last else x
     normal, _, _ = group_standardise(data, groups, epsilon)
@@ -77,7 +92,10 @@ def group_norm(x, gamma, beta, /, *, activation, groups, channels_last=1, epsilo
 
 
 @lowers("SkipGroupNorm", domain=DOMAIN)
-def skip_group_norm(x, gamma, beta, skip, bias=None, /, *, activation, groups, channels_last=1, epsilon=1e-5):
+def skip_group_norm(
+    x: Array, gamma: Array, beta: Array, skip: Array, bias: Array | None = None, /, *, activation: str, groups: int,
+    channels_last: int = 1, epsilon: float = 1e-5,
+) -> tuple[Array, Array]:  # fmt: skip
     shaped = skip.reshape(x.shape[0], 1, 1, -1) if skip.ndim == 2 else skip
     total = x + shaped + (0 if bias is None else bias)
     y = group_norm(
@@ -87,7 +105,7 @@ def skip_group_norm(x, gamma, beta, skip, bias=None, /, *, activation, groups, c
 
 
 @lowers("GatedRMSNorm", domain=DOMAIN)
-def gated_rms_norm(x, scale, gate, /, *, activation="silu", epsilon=1e-5):
+def gated_rms_norm(x: Array, scale: Array, gate: Array, /, *, activation: str = "silu", epsilon: float = 1e-5) -> Array:
     """RMS norm of each group of `scale`'s size, times the gate."""
     known = {"silu": jax.nn.silu, "swish": jax.nn.silu, "sigmoid": jax.nn.sigmoid}
     if activation not in known:
@@ -97,7 +115,9 @@ def gated_rms_norm(x, scale, gate, /, *, activation="silu", epsilon=1e-5):
 
 
 @lowers("BranchwiseRMSNorm", domain=DOMAIN)
-def branchwise_rms_norm(x, scale=None, /, *, epsilon=1e-5, num_branches=0):
+def branchwise_rms_norm(
+    x: Array, scale: Array | None = None, /, *, epsilon: float = 1e-5, num_branches: int = 0
+) -> Array:
     """RMS norm of every branch by itself: the last two axes are branch and feature, or one flat axis of both."""
     grouped = x.reshape(*x.shape[:-1], num_branches, -1) if num_branches else x
     normal, _ = _rms(grouped, epsilon)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import popart_exception
+from ..arrays import Array
 from ..operator import ELEMENTWISE, operator
 from ..pooling import average_pool
 from ..quantize import (
@@ -40,17 +41,20 @@ def whole(y: Any, scale: Any, zero: Any, dtype: Any) -> Any:
 
 
 @lowers("QuantizeLinear", domain=DOMAIN)
-def quantize_linear(x, scale, zero=None, /, *, axis=1):
+def quantize_linear(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1) -> Array:
     return quantize_linear_13(x, scale, zero, axis=axis)
 
 
 @lowers("DequantizeLinear", domain=DOMAIN)
-def dequantize_linear(x, scale, zero=None, /, *, axis=1):
+def dequantize_linear(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1) -> Array:
     return dequantize_linear_13(x, scale, zero, axis=axis)
 
 
 def _binary(fn: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[..., jax.Array]:
-    def translated(a, a_scale, a_zero: Gap, b, b_scale, b_zero: Gap, c_scale, c_zero=None, /):
+    def translated(
+        a: Array, a_scale: Array, a_zero: Gap, b: Array, b_scale: Array, b_zero: Gap, c_scale: Array,
+        c_zero: Array | None = None, /,
+    ):  # fmt: skip
         return whole(fn(real(a, a_scale, a_zero), real(b, b_scale, b_zero)), c_scale, c_zero, a.dtype)
 
     return translated
@@ -66,7 +70,7 @@ operator("QLinearSigmoid", ELEMENTWISE)
 
 
 @lowers("QLinearSigmoid", domain=DOMAIN)
-def qlinear_sigmoid(x, x_scale, x_zero: Gap, y_scale, y_zero=None, /):
+def qlinear_sigmoid(x: Array, x_scale: Array, x_zero: Gap, y_scale: Array, y_zero: Array | None = None, /) -> Array:
     return whole(jax.nn.sigmoid(real(x, x_scale, x_zero)), y_scale, y_zero, x.dtype)
 
 
@@ -74,12 +78,16 @@ operator("QLinearLeakyRelu", ELEMENTWISE)
 
 
 @lowers("QLinearLeakyRelu", domain=DOMAIN)
-def qlinear_leaky_relu(x, x_scale, x_zero: Gap, y_scale, y_zero=None, /, *, alpha=0.01):
+def qlinear_leaky_relu(
+    x: Array, x_scale: Array, x_zero: Gap, y_scale: Array, y_zero: Array | None = None, /, *, alpha: float = 0.01
+) -> Array:
     return whole(jax.nn.leaky_relu(real(x, x_scale, x_zero), alpha), y_scale, y_zero, x.dtype)
 
 
 @lowers("QLinearSoftmax", domain=DOMAIN)
-def qlinear_softmax(x, x_scale, x_zero: Gap, y_scale, y_zero, /, *, opset, axis=-1):
+def qlinear_softmax(
+    x: Array, x_scale: Array, x_zero: Gap, y_scale: Array, y_zero: Array, /, *, opset: int, axis: int = -1
+) -> Array:
     """Before opset 13 softmax runs over all dimensions from `axis` on; a probability of 1 is floor(1 / scale) steps."""
     over = tuple(range(axis % x.ndim, x.ndim)) if opset < 13 else axis
     steps = jnp.floor(1 / jnp.asarray(y_scale, jnp.float32))
@@ -88,9 +96,10 @@ def qlinear_softmax(x, x_scale, x_zero: Gap, y_scale, y_zero, /, *, opset, axis=
 
 @lowers("QLinearAveragePool", domain=DOMAIN)
 def qlinear_average_pool(
-    x, x_scale, x_zero: Gap, y_scale, y_zero=None, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, channels_last=0,
-    count_include_pad=0, pads=(), strides=(),
-):  # fmt: skip
+    x: Array, x_scale: Array, x_zero: Gap, y_scale: Array, y_zero: Array | None = None, /, *,
+    kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0,
+    count_include_pad: int = 0, pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Array:  # fmt: skip
     data = real(x, x_scale, x_zero)
     y = average_pool(
         _first(data) if channels_last else data, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
@@ -100,40 +109,49 @@ def qlinear_average_pool(
 
 
 @lowers("QLinearGlobalAveragePool", domain=DOMAIN)
-def qlinear_global_average_pool(x, x_scale, x_zero, y_scale, y_zero, /, *, channels_last=0):
+def qlinear_global_average_pool(
+    x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array, /, *, channels_last: int = 0
+) -> Array:
     axes = tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim))
     return whole(real(x, x_scale, x_zero).mean(axes, keepdims=True), y_scale, y_zero, x.dtype)
 
 
 @lowers("QLinearReduceMean", domain=DOMAIN)
-def qlinear_reduce_mean(x, x_scale, x_zero: Gap, y_scale, y_zero=None, /, *, axes, keepdims):
+def qlinear_reduce_mean(
+    x: Array, x_scale: Array, x_zero: Gap, y_scale: Array, y_zero: Array | None = None, /, *, axes: Sequence[int],
+    keepdims: int,
+) -> Array:  # fmt: skip
     return whole(real(x, x_scale, x_zero).mean(tuple(axes), keepdims=bool(keepdims)), y_scale, y_zero, x.dtype)
 
 
 @lowers("ReduceSumInteger", domain=DOMAIN)
-def reduce_sum_integer(x, /, *, axes, keepdims):
+def reduce_sum_integer(x: Array, /, *, axes: Sequence[int], keepdims: int) -> Array:
     dtype = jnp.int32 if jnp.issubdtype(x.dtype, jnp.signedinteger) else jnp.uint32
     return x.astype(dtype).sum(tuple(axes), keepdims=bool(keepdims), dtype=dtype)
 
 
 @lowers("QLinearConcat", domain=DOMAIN)
-def qlinear_concat(y_scale, y_zero, /, *inputs, axis):
+def qlinear_concat(y_scale: Array, y_zero: Array, /, *inputs: Array, axis: int) -> Array:
     """Inputs come as data, scale, zero point."""
     parts = [real(*inputs[i : i + 3]) for i in range(0, len(inputs), 3)]
     return whole(jnp.concatenate(parts, axis), y_scale, y_zero, inputs[0].dtype)
 
 
 @lowers("QLinearWhere", domain=DOMAIN)
-def qlinear_where(condition, x, x_scale, x_zero, y, y_scale, y_zero, z_scale, z_zero, /):
+def qlinear_where(
+    condition: Array, x: Array, x_scale: Array, x_zero: Array, y: Array, y_scale: Array, y_zero: Array,
+    z_scale: Array, z_zero: Array, /,
+) -> Array:  # fmt: skip
     chosen = jnp.where(condition, real(x, x_scale, x_zero), real(y, y_scale, y_zero))
     return whole(chosen, z_scale, z_zero, x.dtype)
 
 
 @lowers("QLinearConv", domain=DOMAIN)
 def qlinear_conv_1(
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None, /, *, auto_pad="NOTSET", channels_last=0,
-    dilations=(), group=1, kernel_shape=(), pads=(), strides=(),
-):  # fmt: skip
+    x: Array, x_scale: Array, x_zero: Array, w: Array, w_scale: Array, w_zero: Array, y_scale: Array, y_zero: Array,
+    b: Array | None = None, /, *, auto_pad: str = "NOTSET", channels_last: int = 0, dilations: Sequence[int] = (),
+    group: int = 1, kernel_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Array:  # fmt: skip
     y = qlinear_conv(
         _first(x) if channels_last else x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b, auto_pad=auto_pad,
         dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
@@ -143,8 +161,10 @@ def qlinear_conv_1(
 
 @lowers("QGemm", domain=DOMAIN)
 def qgemm(
-    a, a_scale, a_zero, b, b_scale, b_zero, c=None, y_scale=None, y_zero=None, /, *, alpha=1.0, transA=0, transB=0
-):
+    a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array, c: Array | None = None,
+    y_scale: Array | None = None, y_zero: Array | None = None, /, *, alpha: float = 1.0, transA: int = 0,
+    transB: int = 0,
+) -> Array:  # fmt: skip
     """Integer product plus an INT32 bias in units of a_scale * b_scale; quantised if y_scale is given."""
     product = integer_product(a.T if transA else a, b.T if transB else b, a_zero, b_zero)
     total = (product + (0 if c is None else c)).astype(jnp.float32) * (alpha * a_scale * b_scale)
@@ -152,12 +172,12 @@ def qgemm(
 
 
 @lowers("MatMulInteger16", domain=DOMAIN)
-def matmul_integer_16(a, b, /):
+def matmul_integer_16(a: Array, b: Array, /) -> jax.Array:
     return jnp.matmul(a.astype(jnp.int32), b.astype(jnp.int32))
 
 
 @lowers("MulInteger", domain=DOMAIN)
-def mul_integer(a, a_zero: Gap, b, b_zero=None, /):
+def mul_integer(a: Array, a_zero: Gap, b: Array, b_zero: Array | None = None, /) -> Array:
     left, right = (
         x.astype(jnp.int32) - (0 if z is None else z.astype(jnp.int32)) for x, z in ((a, a_zero), (b, b_zero))
     )
@@ -165,14 +185,19 @@ def mul_integer(a, a_zero: Gap, b, b_zero=None, /):
 
 
 @lowers("MatMulIntegerToFloat", domain=DOMAIN)
-def matmul_integer_to_float(a, b, a_scale, b_scale, a_zero=None, b_zero=None, bias=None, /):
+def matmul_integer_to_float(
+    a: Array, b: Array, a_scale: Array, b_scale: Array, a_zero: Array | None = None, b_zero: Array | None = None,
+    bias: Array | None = None, /,
+) -> Array:  # fmt: skip
     product = matmul_integer(a, b, a_zero, b_zero).astype(a_scale.dtype)
     y = product * (a_scale.reshape(-1, 1) if a_scale.size > 1 else a_scale.reshape(())) * b_scale
     return y if bias is None else y + bias
 
 
 @lowers("DynamicQuantizeMatMul", domain=DOMAIN)
-def dynamic_quantize_matmul(a, b, b_scale, b_zero=None, bias=None, /):
+def dynamic_quantize_matmul(
+    a: Array, b: Array, b_scale: Array, b_zero: Array | None = None, bias: Array | None = None, /
+) -> Array:
     """The left factor is quantised to its own range first."""
     q, scale, zero = dynamic_quantize_linear(a)
     return matmul_integer_to_float(q, b, jnp.asarray(scale), b_scale, jnp.asarray(zero), b_zero, bias)
@@ -180,9 +205,11 @@ def dynamic_quantize_matmul(a, b, b_scale, b_zero=None, bias=None, /):
 
 @lowers("QAttention", domain=DOMAIN)
 def qattention(
-    x, weight, bias, x_scale, w_scale, mask_index=None, x_zero=None, w_zero=None, past=None, /, *, num_heads,
-    do_rotary=0, mask_filter_value=_FILTER, past_present_share_buffer=0, scale=None, unidirectional=0,
-):  # fmt: skip
+    x: Array, weight: Array, bias: Array, x_scale: Array, w_scale: Array, mask_index: Array | None = None,
+    x_zero: Array | None = None, w_zero: Array | None = None, past: Array | None = None, /, *, num_heads: int,
+    do_rotary: int = 0, mask_filter_value: float = _FILTER, past_present_share_buffer: int = 0,
+    scale: float | None = None, unidirectional: int = 0,
+) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
     """Attention whose projection is an integer product."""
     if do_rotary or past_present_share_buffer:
         raise popart_exception("QAttention with do_rotary or past_present_share_buffer is not supported.")
@@ -193,10 +220,11 @@ def qattention(
 
 @lowers("QEmbedLayerNormalization", domain=DOMAIN)
 def qembed_layer_norm(
-    ids, segments: Gap, words, positions, segment_table: Gap, gamma, beta, mask: Gap, word_scale, position_scale,
-    segment_scale: Gap, gamma_scale, beta_scale, word_zero, position_zero, segment_zero: Gap, gamma_zero,
-    beta_zero, /, *, epsilon=1e-12,
-):  # fmt: skip
+    ids: Array, segments: Gap, words: Array, positions: Array, segment_table: Gap, gamma: Array, beta: Array,
+    mask: Gap, word_scale: Array, position_scale: Array, segment_scale: Gap, gamma_scale: Array, beta_scale: Array,
+    word_zero: Array, position_zero: Array, segment_zero: Gap, gamma_zero: Array, beta_zero: Array, /, *,
+    epsilon: float = 1e-12,
+) -> tuple[Any, Array]:  # fmt: skip
     table = None if segments is None else real(segment_table, segment_scale, segment_zero)
     y, counts, _ = embed_layer_norm(
         ids, segments, real(words, word_scale, word_zero), real(positions, position_scale, position_zero), table,
@@ -216,9 +244,10 @@ def unpack_bits(packed: Any, bits: int) -> jax.Array:
 
 @lowers("MatMulNBits", domain=DOMAIN)
 def matmul_nbits(
-    a, b, scales, zero_points=None, g_idx=None, bias=None, /, *, K, N, block_size, bits=4, accuracy_level=0,
-    weight_prepacked=0,
-):  # fmt: skip
+    a: Array, b: Array, scales: Array, zero_points: Array | None = None, g_idx: Array | None = None,
+    bias: Array | None = None, /, *, K: int, N: int, block_size: int, bits: int = 4, accuracy_level: int = 0,
+    weight_prepacked: int = 0,
+) -> Array:  # fmt: skip
     """a times the transpose of block-quantised weights (N, blocks, packed block)."""
     blocks = -(-K // block_size)
     values = unpack_bits(b.reshape(N, blocks, -1), bits)[..., :block_size].astype(scales.dtype)
@@ -246,7 +275,10 @@ _BNB4 = {0: (*_FP4, *(-v for v in _FP4)), 1: _NF4}
 
 
 @lowers("MatMulBnb4", domain=DOMAIN)
-def matmul_bnb4(a, b, absmax, /, *, K, N, block_size, quant_type, training_mode=0, transB=1):
+def matmul_bnb4(
+    a: Array, b: Array, absmax: Array, /, *, K: int, N: int, block_size: int, quant_type: int, training_mode: int = 0,
+    transB: int = 1,
+) -> jax.Array:  # fmt: skip
     """a times weights coded by a table of 16 values (FP4 or NF4), scaled per block; high half byte first."""
     if quant_type not in _BNB4:
         raise popart_exception(f"MatMulBnb4: quant_type {quant_type} is unknown; expected 0 (FP4) or 1 (NF4).")
@@ -259,8 +291,9 @@ def matmul_bnb4(a, b, absmax, /, *, K, N, block_size, quant_type, training_mode=
 
 @lowers("GatherBlockQuantized", domain=DOMAIN)
 def gather_block_quantized(
-    data, indices, scales, zero_points=None, /, *, bits=4, block_size=128, gather_axis=0, quantize_axis=1
-):
+    data: Array, indices: Array, scales: Array, zero_points: Array | None = None, /, *, bits: int = 4,
+    block_size: int = 128, gather_axis: int = 0, quantize_axis: int = 1,
+) -> jax.Array:  # fmt: skip
     """Rows of a block-quantised table; UINT8 data hold several values per byte along the last axis."""
     packed = data.dtype == jnp.uint8 and bits < 8
     values = unpack_bits(data, bits) if packed else jnp.asarray(data)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from ..arrays import Array
 from ..quantize import dynamic_quantize_linear
 from ..recurrent import lstm_steps
 from ..registry import Gap, lowers
@@ -21,15 +23,18 @@ def rounded(x: jax.Array) -> jax.Array:
     return real(jnp.asarray(q), scale, jnp.asarray(zero))
 
 
-rounded.defjvp(lambda primals, tangents: (rounded(*primals), tangents[0]))
+@rounded.defjvp
+def _rounded_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, Any]:
+    return rounded(*primals), tangents[0]
 
 
 @lowers("DynamicQuantizeLSTM", domain=DOMAIN)
 def dynamic_quantize_lstm(
-    x, w, r, b: Gap, sequence_lens: Gap, initial_h: Gap, initial_c: Gap, p: Gap, w_scale,
-    w_zero, r_scale, r_zero, /, *, activations=(),
-    activation_alpha=(), activation_beta=(), clip=None, direction="forward", hidden_size=None, input_forget=0,
-):  # fmt: skip
+    x: Array, w: Array, r: Array, b: Gap, sequence_lens: Gap, initial_h: Gap, initial_c: Gap, p: Gap, w_scale: Array,
+    w_zero: Array, r_scale: Array, r_zero: Array, /, *, activations: Sequence[str] = (),
+    activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (), clip: float | None = None,
+    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     """Weights (directions, input, gates) stand for real ones; so do the rounded input and hidden state."""
     return lstm_steps(
         rounded(jnp.asarray(x)), _weights(w, w_scale, w_zero), _weights(r, r_scale, r_zero), b, sequence_lens,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import popart_exception
-from ..arrays import is_text
+from ..arrays import Array, is_text
 from ..registry import Static, lowers
 from . import DOMAIN
 
@@ -18,7 +19,10 @@ _MARKS = ("\x02", "\x03")
 
 
 @lowers("Tokenizer", domain=DOMAIN)
-def tokenizer(x, /, *, mark, mincharnum, pad_value, separators=None, tokenexp=None):
+def tokenizer(
+    x: Array, /, *, mark: str, mincharnum: int, pad_value: int, separators: Sequence[str] | None = None,
+    tokenexp: str | None = None,
+) -> np.ndarray:  # fmt: skip
     """Every text as a row of tokens, padded to the longest row."""
     if (separators is None) == (tokenexp is None):
         raise popart_exception("Tokenizer needs either `separators` or `tokenexp`.")
@@ -32,12 +36,20 @@ def tokenizer(x, /, *, mark, mincharnum, pad_value, separators=None, tokenexp=No
     return np.asarray(padded, object).reshape(*x.shape, longest)
 
 
-def _splitter(separators: tuple[str, ...], expression: str | None, least: int) -> Any:
+def _nothing(text: str) -> list[str]:
+    return []
+
+
+def _splitter(separators: tuple[str, ...], expression: str | None, least: int) -> Callable[[str], list[str]]:
     if expression == "." or separators == ("",):
-        return lambda text: list(text) if least <= 1 else []
+        return list if least <= 1 else _nothing
     if expression is not None:
         tokens = re.compile(expression)
-        return lambda text: [m.group() for m in tokens.finditer(text) if len(m.group()) >= max(least, 1)]
+
+        def found(text: str) -> list[str]:
+            return [m.group() for m in tokens.finditer(text) if len(m.group()) >= max(least, 1)]
+
+        return found
     breaks = [re.compile(s) for s in separators]
 
     def split(text: str) -> list[str]:
@@ -85,7 +97,7 @@ def _text_hash(text: str, seed: int) -> np.uint32:
 
 
 @lowers("MurmurHash3", domain=DOMAIN)
-def murmur_hash_3(x, /, *, positive=1, seed=0):
+def murmur_hash_3(x: Array, /, *, positive: int = 1, seed: int = 0) -> np.ndarray:
     """32-bit hash of every element's bytes."""
     kind = np.uint32 if positive else np.int32
     if is_text(x):
@@ -100,7 +112,7 @@ def murmur_hash_3(x, /, *, positive=1, seed=0):
 
 
 @lowers("NGramRepeatBlock", domain=DOMAIN)
-def ngram_repeat_block(ids, scores, /, *, ngram_size):
+def ngram_repeat_block(ids: Array, scores: Array, /, *, ngram_size: int) -> jax.Array:
     """-inf for tokens that would repeat an n-gram of their row."""
     length, n = ids.shape[1], ngram_size
     if length < n:
@@ -115,9 +127,9 @@ def ngram_repeat_block(ids, scores, /, *, ngram_size):
 
 @lowers("BifurcationDetector", domain=DOMAIN)
 def bifurcation_detector(
-    source: Static, current: Static, previous: Static, predicted: Static = None, /, *, max_ngram_size=3,
-    min_ngram_size=1,
-):  # fmt: skip
+    source: Static, current: Static, previous: Static, predicted: Static = None, /, *, max_ngram_size: int = 3,
+    min_ngram_size: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Predicted tokens up to the first that differs from the source, and where the last n-gram occurs in the source."""
     tokens, start = current, int(np.reshape(previous, ()))
     if predicted is not None:
@@ -144,7 +156,7 @@ def _suffix(source: np.ndarray, tokens: np.ndarray, least: int, most: int) -> in
 
 
 @lowers("Unique", domain=DOMAIN)
-def unique(x: Static, /):
+def unique(x: Static, /) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values in order of first occurrence, the index of every element among them, and counts."""
     values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
     order = np.argsort(first, kind="stable")
@@ -154,7 +166,7 @@ def unique(x: Static, /):
 
 
 @lowers("DynamicTimeWarping", domain=DOMAIN)
-def dynamic_time_warping(cost: Static, /):
+def dynamic_time_warping(cost: Static, /) -> np.ndarray:
     """The cheapest path through a matrix of costs, as rows of two lists of indices."""
     matrix = cost.reshape(cost.shape[-2:])
     rows, columns = matrix.shape
@@ -174,7 +186,10 @@ def dynamic_time_warping(cost: Static, /):
 
 
 @lowers("WordConvEmbedding", domain=DOMAIN)
-def word_conv_embedding(words, w, b, table, /, *, char_embedding_size=0, conv_window_size=0, embedding_size=0):
+def word_conv_embedding(
+    words: Array, w: Array, b: Array, table: Array, /, *, char_embedding_size: int = 0, conv_window_size: int = 0,
+    embedding_size: int = 0,
+) -> jax.Array:  # fmt: skip
     """Characters to vectors, a convolution over them, tanh, and the maximum over the places inside the word."""
     window = w.shape[2]
     letters = jnp.asarray(table)[words]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -120,8 +120,8 @@ def _traced_map(x: Any, keys: Sequence[Any], values: np.ndarray, default: Any) -
 
 
 def _plain(key: Any) -> Any:
-    key = key.item() if isinstance(key, np.generic) else key
-    return "nan" if isinstance(key, float) and np.isnan(key) else key
+    plain = cast("np.generic[Any]", key).item() if isinstance(key, np.generic) else key
+    return "nan" if isinstance(plain, float) and np.isnan(plain) else plain
 
 
 def _one(*candidates: Any) -> np.ndarray | None:
@@ -194,8 +194,13 @@ def dict_vectorizer(
 ) -> np.ndarray:
     """A dictionary (or a list of them) as rows of values in the order of the vocabulary."""
     words = int64_vocabulary or string_vocabulary
-    rows = [[m.get(w, 0) for w in words] for m in ([x] if isinstance(x, Mapping) else x)]
+    maps = cast("Sequence[Mapping[Any, Any]]", [x] if isinstance(x, Mapping) else x)
+    rows = [[m.get(w, 0) for w in words] for m in maps]
     return np.asarray(rows, np.float32 if all(isinstance(v, float) for r in rows for v in r if v) else None)
+
+
+def _to_int(v: Any) -> int:
+    return int(float(v))
 
 
 @lowers("CastMap", 1, domain=ML)
@@ -204,7 +209,7 @@ def cast_map(x: Any, /, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", m
     kinds = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}
     if cast_to not in kinds or map_form not in ("DENSE", "SPARSE"):
         raise popart_exception(f"CastMap: cast_to {cast_to!r}, map_form {map_form!r}")
-    convert = {"TO_FLOAT": float, "TO_INT64": lambda v: int(float(v)), "TO_STRING": str}[cast_to]
+    convert = {"TO_FLOAT": float, "TO_INT64": _to_int, "TO_STRING": str}[cast_to]
     missing = "0" if cast_to == "TO_STRING" else 0
     keys = sorted(x) if map_form == "DENSE" else range(max_map)
     return np.asarray([[convert(x[k]) if k in x else missing for k in keys]], kinds[cast_to])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -28,8 +28,13 @@ def probit(x: Array) -> Array:
     return jnp.sqrt(jnp.asarray(2, x.dtype)) * jax.scipy.special.erfinv(2 * x - 1)
 
 
-_TRANSFORMS = {"NONE": lambda x: x, "LOGISTIC": jax.nn.sigmoid, "SOFTMAX": jax.nn.softmax, "SOFTMAX_ZERO": softmax_zero,
-               "PROBIT": probit}  # fmt: skip
+_TRANSFORMS: dict[str, Callable[[Array], Array]] = {
+    "NONE": lambda x: x,
+    "LOGISTIC": jax.nn.sigmoid,
+    "SOFTMAX": jax.nn.softmax,
+    "SOFTMAX_ZERO": softmax_zero,
+    "PROBIT": probit,
+}
 
 
 def post(x: Array, transform: str) -> Array:

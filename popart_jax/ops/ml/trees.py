@@ -52,10 +52,8 @@ class Forest:
 
     def leaves(self, x: Array) -> Array:
         """Index of the leaf that each row (first dimension) reaches in each tree (second)."""
-        feature, threshold, mode, yes, no, missing = map(
-            jnp.asarray,
-            (self.feature, self.threshold.astype(x.dtype), self.mode, self.yes, self.no, self.missing_is_yes),
-        )
+        tables = (self.feature, self.threshold.astype(x.dtype), self.mode, self.yes, self.no, self.missing_is_yes)
+        feature, threshold, mode, yes, no, missing = (jnp.asarray(t) for t in tables)
         members = jnp.asarray(self.members.astype(x.dtype))
         rows = jnp.arange(x.shape[0])[:, None]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..arrays import onnx_dtype, times_power_of_two
+from ..arrays import Array, onnx_dtype, times_power_of_two
 from ..cast import from_float8, to_float8
 from ..convolution import flipped
 from ..operator import SCALED_FLOAT8, UPDATES, PopxlClass, operator
@@ -39,13 +40,15 @@ operator("LambSquare", UPDATES, popxl=PopxlClass("LambSquareOp", domain="ai.grap
 
 
 @lowers("LambSquare", domain=DOMAIN)
-def lamb_square(x, /):
+def lamb_square(x: Array, /) -> jax.Array:
     x = x.astype(jnp.float32)
     return jnp.sum(x * x)
 
 
 @lowers("ScaledAdd", domain=DOMAIN)
-def scaled_add(x, y, sa=None, sb=None, /, *, a=1.0, b=1.0):
+def scaled_add(
+    x: Array, y: Array, sa: Array | None = None, sb: Array | None = None, /, *, a: float = 1.0, b: float = 1.0
+) -> Array:
     """a x + b y in the type of x; factors given as tensors override the attributes."""
     wide_x, wide_y = _wide(x, y)
     a = a if sa is None else _as(sa, wide_x).reshape(())
@@ -54,7 +57,7 @@ def scaled_add(x, y, sa=None, sb=None, /, *, a=1.0, b=1.0):
 
 
 @lowers("CopyVarUpdate", domain=DOMAIN)
-def copy_var_update(t, x, /):
+def copy_var_update(t: Array, x: Array, /) -> jax.Array:
     return jnp.broadcast_to(_as(x, t), t.shape)
 
 
@@ -65,7 +68,7 @@ operator(
 
 
 @lowers("Accumulate", domain=DOMAIN)
-def accumulate(t, x, sf=None, /, *, kind, f=None):
+def accumulate(t: Array, x: Array, sf: Array | None = None, /, *, kind: str, f: float | None = None) -> Array:
     """PopART's accumulation formulas; the factor is an attribute or a tensor.
 
     Moving averages and squares round each product to the type of the variable, as PopART does.
@@ -101,7 +104,7 @@ def accumulate(t, x, sf=None, /, *, kind, f=None):
 
 
 @lowers("Sign", domain=DOMAIN)
-def sign(x, /):
+def sign(x: Array, /) -> jax.Array:
     """-1, 0 or 1; NaN counts as 0."""
     x = jnp.asarray(x)
     return jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), jnp.sign(x))
@@ -118,7 +121,7 @@ operator(
 
 
 @lowers("AccumulatorScale", domain=DOMAIN)
-def accumulator_scale(t, _=None, sf=None, /, *, f=None):
+def accumulator_scale(t: Array, _: Any = None, sf: Array | None = None, /, *, f: float | None = None) -> Array:
     if sf is None and not f:  # AccumulatorZero has no factor
         return jnp.zeros_like(t)
     (wide,) = _wide(t)
@@ -133,7 +136,10 @@ operator(
 
 
 @lowers("PopartSparseAccumulate", domain=DOMAIN)
-def sparse_accumulate(t, x, sf=None, indices=None, original=None, /, *, axis=0, f=None):
+def sparse_accumulate(
+    t: Array, x: Array, sf: Array | None = None, indices: Array | None = None, original: Array | None = None, /, *,
+    axis: int = 0, f: float | None = None,
+) -> Array:  # fmt: skip
     """Scatter-add of slices along an axis; indices outside are dropped."""
     acc, new = _wide(t, x)
     factor = (1.0 if f is None else f) if sf is None else _as(sf, acc).reshape(())
@@ -157,9 +163,10 @@ operator(
 
 @lowers("AdamUpdater", domain=DOMAIN)
 def adam_updater(
-    weight=None, m=None, v=None, step=None, swd=None, sb1=None, sb2=None, seps=None, /, *,
-    mode, weight_decay=0.0, beta1=0.0, beta2=0.0, epsilon=1e-7,
-):  # fmt: skip
+    weight: Array | None = None, m: Array | None = None, v: Array | None = None, step: Array | None = None,
+    swd: Array | None = None, sb1: Array | None = None, sb2: Array | None = None, seps: Array | None = None, /, *,
+    mode: str, weight_decay: float = 0.0, beta1: float = 0.0, beta2: float = 0.0, epsilon: float = 1e-7,
+) -> Array | tuple[Array, ...]:  # fmt: skip
     """The update term, and the incremented time step when there is one.
 
     Corrections and corrected moments are rounded to the moments' types; the result has the type of a connected
@@ -194,7 +201,10 @@ operator(
 
 
 @lowers("AdamVarUpdate", domain=DOMAIN)
-def adam_var_update(t, x, r1, r2, slr=None, snorm=None, /, *, learning_rate=1.0, max_weight_norm=None):
+def adam_var_update(
+    t: Array, x: Array, r1: Array, r2: Array, slr: Array | None = None, snorm: Array | None = None, /, *,
+    learning_rate: float = 1.0, max_weight_norm: float | None = None,
+) -> Array:  # fmt: skip
     """t - ratio lr x with LAMB's trust ratio."""
     wide, update = _wide(t, x)
     lr = learning_rate if slr is None else _as(slr, wide).reshape(())
@@ -208,22 +218,22 @@ def adam_var_update(t, x, r1, r2, slr=None, snorm=None, /, *, learning_rate=1.0,
 
 
 @lowers("ArgMax", domain=DOMAIN)
-def argmax(x, /, *, axis=0, keepdims=0):
+def argmax(x: Array, /, *, axis: int = 0, keepdims: int = 0) -> jax.Array:
     return jnp.argmax(x, axis, keepdims=bool(keepdims)).astype(jnp.int32)
 
 
 @lowers("ArgMin", domain=DOMAIN)
-def argmin(x, /, *, axis=0, keepdims=0):
+def argmin(x: Array, /, *, axis: int = 0, keepdims: int = 0) -> jax.Array:
     return jnp.argmin(x, axis, keepdims=bool(keepdims)).astype(jnp.int32)
 
 
 @lowers("CumSum", domain=DOMAIN)
-def cumsum(x, axis=None, /, *, dim):
+def cumsum(x: Array, axis: Array | None = None, /, *, dim: int) -> jax.Array:
     return jnp.cumsum(x, dim, dtype=x.dtype)
 
 
 @lowers("TopK", domain=DOMAIN)
-def topk(x, /, *, k, axis, largest=1, sorted=1):
+def topk(x: Array, /, *, k: int, axis: int, largest: int = 1, sorted: int = 1) -> tuple[jax.Array, jax.Array]:
     moved = jnp.moveaxis(x, axis, -1)
     if largest:
         values, indices = jax.lax.top_k(moved, k)
@@ -252,12 +262,12 @@ operator("MatMulPow2Scaled", SCALED_FLOAT8)
 
 
 @lowers("MatMulPow2Scaled", domain=DOMAIN)
-def matmul_pow2scaled(a, b, log2_scale, /, *, program: ProgramState):
+def matmul_pow2scaled(a: Array, b: Array, log2_scale: Array, /, *, program: ProgramState) -> Array:
     return _scaled(jnp.matmul(from_float8(a), from_float8(b)), log2_scale, program)
 
 
 @lowers("MatMulTo", domain=DOMAIN)
-def matmul_to(a, b, /, *, to):
+def matmul_to(a: Array, b: Array, /, *, to: int) -> jax.Array:
     kind = onnx_dtype(to)
     return jnp.matmul(a, b, preferred_element_type=jnp.promote_types(a.dtype, kind)).astype(kind)
 
@@ -266,7 +276,10 @@ operator("ConvPow2Scaled", SCALED_FLOAT8)
 
 
 @lowers("ConvPow2Scaled", domain=DOMAIN)
-def conv_pow2scaled(x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad, program: ProgramState):
+def conv_pow2scaled(
+    x: Array, w: Array, log2_scale: Array, /, *, strides: Sequence[int], pads: Sequence[int],
+    dilations: Sequence[int], group: int, auto_pad: str, program: ProgramState,
+) -> Array:  # fmt: skip
     row = resolve("", "Conv", 11)
     assert row is not None
     kwargs = {"strides": strides, "pads": pads, "dilations": dilations, "group": group, "auto_pad": auto_pad}
@@ -278,9 +291,10 @@ operator("ConvTransposePow2Scaled", SCALED_FLOAT8)
 
 @lowers("ConvTransposePow2Scaled", domain=DOMAIN)
 def conv_transpose_pow2scaled(
-    x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad, output_padding=(), output_shape=(),
-    program: ProgramState,
-):  # fmt: skip
+    x: Array, w: Array, log2_scale: Array, /, *, strides: Sequence[int], pads: Sequence[int],
+    dilations: Sequence[int], group: int, auto_pad: str, output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (), program: ProgramState,
+) -> Array:  # fmt: skip
     row = resolve("", "ConvTranspose", 11)
     assert row is not None
     kwargs = {"strides": strides, "pads": pads, "dilations": dilations, "group": group, "auto_pad": auto_pad,
@@ -289,32 +303,34 @@ def conv_transpose_pow2scaled(
 
 
 @lowers("Pow2ScaleThenCast", domain=DOMAIN)
-def pow2scale_then_cast(x, log2_scale, /, *, to, program: ProgramState):
+def pow2scale_then_cast(x: Array, log2_scale: Array, /, *, to: int, program: ProgramState) -> Array:
     """cast(x * 2**scale); values out of range become NaN."""
     scaled = times_power_of_two(x.astype(jnp.float32), _scale(log2_scale, program))
     return to_float8(scaled, onnx_dtype(to))
 
 
 @lowers("CastThenPow2Scale", domain=DOMAIN)
-def cast_then_pow2scale(x, log2_scale, /, *, to, program: ProgramState):
+def cast_then_pow2scale(x: Array, log2_scale: Array, /, *, to: int, program: ProgramState) -> Array:
     return times_power_of_two(x.astype(jnp.float32), _scale(log2_scale, program)).astype(onnx_dtype(to))
 
 
 def key_of(seed: Any) -> Any:
     """JAX random key of a seed (high word, low word)."""
-    return jax.random.wrap_key_data(jnp.asarray(seed, jnp.uint32).reshape(2), impl="threefry2x32")
+    return cast("jax.Array", jax.random.wrap_key_data(jnp.asarray(seed, jnp.uint32).reshape(2), impl="threefry2x32"))
 
 
 operator("ModifyRandomSeed", gradients=(), popxl=PopxlClass("ModifyRandomSeedOp", domain="ai.graphcore"))
 
 
 @lowers("ModifyRandomSeed", domain=DOMAIN)
-def modify_random_seed(seed, modifier, /):
+def modify_random_seed(seed: Array, modifier: Array, /) -> jax.Array:
     return jax.random.key_data(jax.random.fold_in(key_of(seed), jnp.asarray(modifier).astype(jnp.uint32).reshape(())))
 
 
 @lowers("RandomUniform", domain=DOMAIN)
-def random_uniform(seed, /, *, shape, dtype, low=0.0, high=1.0):
+def random_uniform(
+    seed: Array, /, *, shape: Sequence[int], dtype: int, low: float = 0.0, high: float = 1.0
+) -> jax.Array:
     kind = onnx_dtype(dtype)
     drawn = jax.random.uniform(key_of(seed), shape, jnp.float32, low, high)
     top = np.nextafter(np.asarray(high, kind), np.asarray(low, kind))
@@ -322,17 +338,19 @@ def random_uniform(seed, /, *, shape, dtype, low=0.0, high=1.0):
 
 
 @lowers("RandomNormal", domain=DOMAIN)
-def random_normal(seed, /, *, shape, dtype, mean=0.0, scale=1.0):
+def random_normal(
+    seed: Array, /, *, shape: Sequence[int], dtype: int, mean: float = 0.0, scale: float = 1.0
+) -> jax.Array:
     return (jax.random.normal(key_of(seed), shape, jnp.float32) * scale + mean).astype(onnx_dtype(dtype))
 
 
 @lowers("Dropout", domain=DOMAIN)
-def dropout(x, seed, /, *, ratio):
+def dropout(x: Array, seed: Array, /, *, ratio: float) -> Array:
     return _drop(x, seed, x.shape, ratio)
 
 
 @lowers("ShapedDropout", domain=DOMAIN)
-def shaped_dropout(x, seed, /, *, shape, ratio):
+def shaped_dropout(x: Array, seed: Array, /, *, shape: Sequence[int], ratio: float) -> Array:
     return _drop(x, seed, tuple(shape), ratio)
 
 
@@ -343,13 +361,16 @@ def _drop(x: Any, seed: Any, shape: Any, ratio: float) -> Any:
 
 
 @lowers("ConvFlipWeights", domain=DOMAIN)
-def conv_flip_weights(w, /, *, group=1):
+def conv_flip_weights(w: Array, /, *, group: int = 1) -> jax.Array:
     """Flip float8 weights; elements are only moved, so any type will do."""
     return flipped(w, group)
 
 
 @lowers("ConvOfFlipped", domain=DOMAIN)
-def conv_of_flipped(x, w, /, *, strides, pads, dilations, group, auto_pad, output_padding=(), output_shape=()):
+def conv_of_flipped(
+    x: Array, w: Array, /, *, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], group: int,
+    auto_pad: str, output_padding: Sequence[int] = (), output_shape: Sequence[int] = (),
+) -> Array:  # fmt: skip
     """Transposed convolution on weights that are flipped already; flipping twice is the identity."""
     row = resolve("", "ConvTranspose", 11)
     assert row is not None
@@ -364,9 +385,10 @@ operator("ConvOfFlippedPow2Scaled", SCALED_FLOAT8)
 
 @lowers("ConvOfFlippedPow2Scaled", domain=DOMAIN)
 def conv_of_flipped_pow2scaled(
-    x, w, log2_scale, /, *, strides, pads, dilations, group, auto_pad, output_padding=(), output_shape=(),
-    program: ProgramState,
-):  # fmt: skip
+    x: Array, w: Array, log2_scale: Array, /, *, strides: Sequence[int], pads: Sequence[int],
+    dilations: Sequence[int], group: int, auto_pad: str, output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (), program: ProgramState,
+) -> Array:  # fmt: skip
     wide = conv_of_flipped(
         from_float8(x), from_float8(w), strides=strides, pads=pads, dilations=dilations, group=group,
         auto_pad=auto_pad, output_padding=output_padding, output_shape=output_shape,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import onnx_ir as ir
 from jax import lax
 
 from .. import replicas
-from ..arrays import device_dtype
+from ..arrays import Array, as_results, device_dtype
 from ..operator import BETWEEN_REPLICAS, EFFECT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
 from ..registry import NodeRef, ProgramState, lowers
 from . import DOMAIN
 
 
 @lowers("Init", domain=DOMAIN)
-def init(*, shape, dtype, program: ProgramState):
+def init(*, shape: Sequence[int], dtype: int, program: ProgramState) -> jax.Array:
     """Zeros; undefined content is zero as well."""
     return jnp.zeros(shape, device_dtype(dtype))
 
@@ -28,7 +31,7 @@ def load(program: Any, stream: str) -> Any:
     if at is None:
         return data[0]
     program.state[cursor] = (at + 1) % data.shape[0]
-    return lax.dynamic_index_in_dim(data, at, keepdims=False)
+    return cast("jax.Array", lax.dynamic_index_in_dim(data, at, keepdims=False))
 
 
 def store(program: Any, stream: str, x: Any) -> None:
@@ -59,7 +62,7 @@ operator(
 
 
 @lowers("HostLoad", domain=DOMAIN)
-def host_load(start=None, /, *, stream, program: ProgramState):
+def host_load(start: Array | None = None, /, *, stream: str, program: ProgramState) -> Array:
     return load(program, stream)
 
 
@@ -71,7 +74,7 @@ operator(
 
 
 @lowers("HostStore", domain=DOMAIN)
-def host_store(x, /, *, stream, program: ProgramState) -> tuple[Any, ...]:
+def host_store(x: Array, /, *, stream: str, program: ProgramState) -> tuple[Any, ...]:
     store(program, stream, x)
     return ()
 
@@ -95,8 +98,8 @@ operator(
 
 
 @lowers("RemoteLoad", domain=DOMAIN)
-def remote_load(start, offset=None, /, *, buffer, program: ProgramState):
-    return lax.dynamic_index_in_dim(program.state[f"remote:{buffer}"], _row(offset), keepdims=False)
+def remote_load(start: Array, offset: Array | None = None, /, *, buffer: int, program: ProgramState) -> jax.Array:
+    return cast("jax.Array", lax.dynamic_index_in_dim(program.state[f"remote:{buffer}"], _row(offset), keepdims=False))
 
 
 operator(
@@ -106,7 +109,7 @@ operator(
 
 
 @lowers("RemoteStore", domain=DOMAIN)
-def remote_store(x, offset=None, /, *, buffer, program: ProgramState) -> tuple[Any, ...]:
+def remote_store(x: Array, offset: Array | None = None, /, *, buffer: int, program: ProgramState) -> tuple[Any, ...]:
     name = f"remote:{buffer}"
     held = program.state[name]
     program.state[name] = lax.dynamic_update_index_in_dim(held, jnp.asarray(x).astype(held.dtype), _row(offset), 0)
@@ -124,13 +127,12 @@ def multi_exchange(*args: Any, node: NodeRef, program: ProgramState) -> tuple[An
     results: list[Any] = []
     position = 0
     rows = {"HostLoad": host_load, "HostStore": host_store, "RemoteLoad": remote_load, "RemoteStore": remote_store}
-    for part in node.meta["parts"]:
+    for part in cast("Sequence[ir.Node]", node.meta["parts"]):
         n = len(part.inputs)
         name = "stream" if part.op_type.startswith("Host") else "buffer"
         value = part.attributes[name].value
-        out = rows[part.op_type](*args[position : position + n], **{name: value}, program=program)
+        results.extend(as_results(rows[part.op_type](*args[position : position + n], **{name: value}, program=program)))
         position += n
-        results.extend(out if isinstance(out, tuple) else (out,))
     return tuple(results)
 
 
@@ -150,7 +152,7 @@ operator(
 
 @lowers("IpuCopy", domain=DOMAIN)
 @lowers("IoTileCopy", domain=DOMAIN)
-def copy(x, /):
+def copy(x: Array, /) -> Array:
     return x
 
 
@@ -161,7 +163,7 @@ operator(
 
 
 @lowers("RemoteCodeLoad", domain=DOMAIN)
-def remote_code_load(*, graph_id="", program: ProgramState) -> tuple[Any, ...]:
+def remote_code_load(*, graph_id: str = "", program: ProgramState) -> tuple[Any, ...]:
     """No effect here; only the cost model moves code."""
     return ()
 
@@ -180,7 +182,7 @@ operator(
 
 
 @lowers("AllReduce", domain=DOMAIN)
-def all_reduce(*xs: Any, op, identicalInputs=0, identicalGradInputs=0) -> tuple[Any, ...]:
+def all_reduce(*xs: Any, op: int, identicalInputs: int = 0, identicalGradInputs: int = 0) -> tuple[Any, ...]:
     """Reduction across the IPUs of one replica; identical inputs count as reduced already."""
     if identicalInputs:
         return tuple(xs)
@@ -189,7 +191,7 @@ def all_reduce(*xs: Any, op, identicalInputs=0, identicalGradInputs=0) -> tuple[
 
 
 @lowers("AllReduceGrad", domain=DOMAIN)
-def all_reduce_grad(*xs: Any, op, identicalInputs=0, identicalGradInputs=0) -> tuple[Any, ...]:
+def all_reduce_grad(*xs: Any, op: int, identicalInputs: int = 0, identicalGradInputs: int = 0) -> tuple[Any, ...]:
     """Gradients are reduced like values; identical ones are reduced already."""
     return all_reduce(*xs, op=op, identicalInputs=identicalGradInputs)
 
@@ -199,17 +201,19 @@ def _groups(groups: tuple[int, ...]) -> replicas.Groups:
 
 
 @lowers("ReplicatedAllReduce", domain=DOMAIN)
-def replicated_all_reduce(x, /, *, op, groups, program: ProgramState):
+def replicated_all_reduce(x: Array, /, *, op: int, groups: tuple[int, ...], program: ProgramState) -> Array:
     return replicas.all_reduce(jnp.asarray(x), op, _groups(groups))
 
 
 @lowers("ReplicatedReduceScatter", domain=DOMAIN)
-def replicated_reduce_scatter(x, /, *, op, groups, program: ProgramState):
+def replicated_reduce_scatter(x: Array, /, *, op: int, groups: tuple[int, ...], program: ProgramState) -> jax.Array:
     return replicas.reduce_scatter(jnp.asarray(x), op, _groups(groups))
 
 
 @lowers("ReplicatedAllGather", domain=DOMAIN)
-def replicated_all_gather(x, /, *, groups, shape, program: ProgramState):
+def replicated_all_gather(
+    x: Array, /, *, groups: tuple[int, ...], shape: Sequence[int], program: ProgramState
+) -> jax.Array:
     """The members' values one after the other; padding at the end is dropped."""
     flat = replicas.all_gather(jnp.asarray(x), _groups(groups))
     return flat[: int(np.prod(shape, dtype=np.int64))].reshape(shape)

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from ..arrays import lowest
+from ..arrays import Array, lowest
 from ..registry import lowers, resolve
 from . import DOMAIN
 
@@ -38,7 +38,10 @@ def _pool(name: str, x: Any, attributes: dict[str, Any]) -> Any:
 
 
 @lowers("DilatedMaxPool", domain=DOMAIN)
-def dilated_max_pool(x, /, *, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, in_dilations, out_pads):
+def dilated_max_pool(
+    x: Array, /, *, kernel_shape: Sequence[int], strides: Sequence[int], pads: Sequence[int],
+    dilations: Sequence[int], auto_pad: str, ceil_mode: int, in_dilations: Sequence[int], out_pads: Sequence[int],
+) -> Array:  # fmt: skip
     """Maximum of each window; the gaps between spread elements are ignored."""
     attributes = _windows(kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     spread = _spread(jnp.asarray(x), in_dilations, lowest(x.dtype))
@@ -46,7 +49,10 @@ def dilated_max_pool(x, /, *, kernel_shape, strides, pads, dilations, auto_pad, 
 
 
 @lowers("DilatedAveragePool", domain=DOMAIN)
-def dilated_average_pool(x, /, *, kernel_shape, strides, pads, dilations, auto_pad, ceil_mode, in_dilations, out_pads):
+def dilated_average_pool(
+    x: Array, /, *, kernel_shape: Sequence[int], strides: Sequence[int], pads: Sequence[int],
+    dilations: Sequence[int], auto_pad: str, ceil_mode: int, in_dilations: Sequence[int], out_pads: Sequence[int],
+) -> Array:  # fmt: skip
     """Mean of each window; the gaps between spread elements are ignored."""
     attributes = _windows(kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
     x = jnp.asarray(x)

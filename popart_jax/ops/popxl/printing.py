@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from ..arrays import Array
 from ..graphcore.printing import Format, show
 from ..registry import ProgramState, lowers
 from . import DOMAIN
@@ -13,9 +14,9 @@ _ORDER = "print:order"
 
 @lowers("PrintTensor", domain=DOMAIN)
 def print_tensor(
-    x, /, *, title, summariseThreshold, edgeItems, maxLineWidth, digits, floatFormat, separator, openBracket,
-    closeBracket, program: ProgramState,
-):  # fmt: skip
+    x: Array, /, *, title: str, summariseThreshold: int, edgeItems: int, maxLineWidth: int, digits: int,
+    floatFormat: int, separator: str, openBracket: str, closeBracket: str, program: ProgramState,
+) -> Array:  # fmt: skip
     """The identity; prints the operand after all earlier output of the program."""
     layout = Format(summariseThreshold, edgeItems, maxLineWidth, digits, floatFormat, separator,
                     (openBracket, closeBracket))  # fmt: skip

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..arrays import Array
 from ..graphcore.losses import clamped_nll, pick, reduce_loss
 from ..operator import PopxlClass, gradient, operator
 from ..registry import lowers, resolve
@@ -34,15 +37,17 @@ operator(
 
 @lowers("Gather", domain=DOMAIN)
 @lowers("PopartTiedGather", domain=DOMAIN)
-def gather(x, indices, /, *, axis=0, group_size=1, zero_oor=0):
+def gather(x: Array, indices: Array, /, *, axis: int = 0, group_size: int = 1, zero_oor: int = 0) -> Array:
     x = jnp.asarray(x)
     if group_size == 1:
         return take(x, indices, axis)
-    return jax.vmap(lambda a, i: take(a, i, axis - 1))(x, jnp.asarray(indices))
+    return jax.vmap(partial(take, axis=axis - 1))(x, jnp.asarray(indices))
 
 
 @lowers("Resize", domain=DOMAIN)
-def resize(x, /, *, scales, mode, nearest_mode, coordinate_transformation_mode):
+def resize(
+    x: Array, /, *, scales: Sequence[float], mode: str, nearest_mode: str, coordinate_transformation_mode: str
+) -> Array:
     """ONNX's Resize with factors as an attribute."""
     row = resolve("", "Resize", 19)
     assert row is not None
@@ -62,7 +67,9 @@ def _kept(losses: Any, labels: Any, ignore: int | None) -> tuple[Any, Any]:
 
 
 @lowers("Nll", domain=DOMAIN)
-def nll(probs, labels, /, *, reduction, inputIsLogProbability=0, ignoreIndex=None):
+def nll(
+    probs: Array, labels: Array, /, *, reduction: str, inputIsLogProbability: int = 0, ignoreIndex: int | None = None
+) -> Array:
     p = pick(probs, labels)
     tiny = 6.104e-05 if probs.dtype == jnp.float16 else 1e-7
     losses = -p if inputIsLogProbability else clamped_nll(p, (tiny, tiny))
@@ -74,7 +81,9 @@ operator("NlllWithSoftmaxGradDirect", popxl=PopxlClass("NlllWithSoftmaxGradDirec
 
 
 @lowers("NlllWithSoftmaxGradDirect", domain=DOMAIN)
-def nll_with_softmax_grad(probs, labels, loss_grad, /, *, reduction, ignoreIndex=None):
+def nll_with_softmax_grad(
+    probs: Array, labels: Array, loss_grad: Array, /, *, reduction: str, ignoreIndex: int | None = None
+) -> tuple[Array, Array]:
     """The loss of softmax probabilities, and its gradient with respect to the softmax's input.
 
     The leading axes of `probs` are one axis of samples; the labels are as many, in any shape.
@@ -94,7 +103,9 @@ operator("SoftmaxGradDirect", popxl=PopxlClass("SoftmaxGradDirectOp", domain="ai
 
 
 @lowers("SoftmaxGradDirect", domain=DOMAIN)
-def softmax_grad_direct(probs, labels, loss_grad, /, *, reduction, ignoreIndex=None):
+def softmax_grad_direct(
+    probs: Array, labels: Array, loss_grad: Array, /, *, reduction: str, ignoreIndex: int | None = None
+) -> Array:
     """The gradient of a negative log likelihood with respect to the input of the softmax before it."""
     onehot = (jnp.arange(probs.shape[-1]) == labels[..., None]).astype(jnp.float32)
     dx = probs.astype(jnp.float32) - onehot
@@ -111,7 +122,7 @@ def softmax_grad_direct(probs, labels, loss_grad, /, *, reduction, ignoreIndex=N
 
 
 @lowers("Histogram", domain=DOMAIN)
-def histogram(x, /, *, levels, absoluteOfInput=0):
+def histogram(x: Array, /, *, levels: int, absoluteOfInput: int = 0) -> Array:
     """Counts between neighbouring levels; the last bin includes its upper end, values outside are not counted."""
     flat = (jnp.abs(x) if absoluteOfInput else x).reshape(-1).astype(jnp.float32)
     edges = jnp.asarray(levels, jnp.float32)

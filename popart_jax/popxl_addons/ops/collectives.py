@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from ... import popxl
 from ...errors import popart_exception
 from ...ops import replicas
+from ...ops.arrays import Array
 from ...popxl import ReplicaGrouping, custom_ops, ops
 from ...popxl.custom_ops import GradientOp
 from ...popxl.ops._collectives import OPERATORS, group_attributes, group_of, operator_of, refused_gradient
@@ -23,7 +24,9 @@ _OPPOSITE = {"": "", _SAME_INPUTS: _SAME_GRADIENTS, _SAME_GRADIENTS: _SAME_INPUT
 _REASON = "You need to run the `OpToIdentityPattern` pattern before running the IR."
 
 
-def _all_reduce(x, /, *, op, groups, identical_inputs=0, identical_grad_inputs=0):
+def _all_reduce(
+    x: Array, /, *, op: int, groups: tuple[int, ...], identical_inputs: int = 0, identical_grad_inputs: int = 0
+) -> Array:
     return replicas.all_reduce(jnp.asarray(x), op, replicas.groups_from(groups))
 
 
@@ -130,7 +133,7 @@ def replicated_all_reduce_strided_graph(
     return graph_over("replicated_all_reduce_strided", tensors, reduce)
 
 
-def _gather(x, /, *, groups):
+def _gather(x: Array, /, *, groups: tuple[int, ...]) -> Array:
     return replicas.all_gather(jnp.asarray(x), replicas.groups_from(groups))
 
 
@@ -153,7 +156,7 @@ def replicated_all_gather_strided(t: popxl.Tensor, group: ReplicaGrouping | None
     return ops.reshape_(gathered, t.meta_shape) if t.meta_shape else gathered
 
 
-def _scatter(x, /, *, op, groups):
+def _scatter(x: Array, /, *, op: int, groups: tuple[int, ...]) -> Array:
     return replicas.reduce_scatter(jnp.asarray(x), op, replicas.groups_from(groups))
 
 

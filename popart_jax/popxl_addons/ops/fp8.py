@@ -12,6 +12,7 @@ import numpy as np
 
 from ... import popxl
 from ..._compat.jax import enable_x64
+from ...ops.arrays import Array
 from ...popxl import custom_ops, ops
 from ...popxl import fp8_utils as host
 from ...popxl.fp8_utils import CandidateConfig as CandidateConfig
@@ -82,7 +83,7 @@ def _error_weights(dtype_name: str, half: bool) -> tuple[np.ndarray, np.ndarray,
     return weights, extra, host.find_exponential_range(source)[0]
 
 
-def _mse_scale(x, /, *, dtype_name):
+def _mse_scale(x: Array, /, *, dtype_name: str) -> jax.Array:
     """The scale with the least estimated error, from a histogram of exponents as on the host.
 
     Errors are added in float64 in the host's order: equal ones decide which scale is taken.

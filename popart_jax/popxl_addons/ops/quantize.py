@@ -6,13 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ... import popxl
+from ...ops.arrays import Array
 from ...popxl import custom_ops, ops
 from .simple import DOMAIN
 
 _SHIFTS = (12, 8, 4, 0)
 
 
-def _decompress(t, scale, bias, /, *, dim=-1):
+def _decompress(t: Array, scale: Array, bias: Array, /, *, dim: int = -1) -> Array:
     shifts = jnp.asarray(_SHIFTS, jnp.uint16)
     nibbles = (t[..., None] >> shifts) & jnp.uint16(15)
     values = nibbles.reshape(*t.shape[:2], -1).astype(jnp.float16) * scale + bias

@@ -9,15 +9,16 @@ import numpy as np
 
 from ... import popxl
 from ...errors import popart_exception
+from ...ops.arrays import Array
 from ...popxl import custom_ops, ops
 from .simple import DOMAIN
 
 
-def _rotate(t, sin, cos, /, *, rotary_dim):
+def _rotate(t: Array, sin: Array, cos: Array, /, *, rotary_dim: int) -> Array:
     return _turned(t, sin, cos, rotary_dim)
 
 
-def _turn_back(dy, sin, cos, /, *, rotary_dim):
+def _turn_back(dy: Array, sin: Array, cos: Array, /, *, rotary_dim: int) -> Array:
     return _turned(dy, -sin, cos, rotary_dim)
 
 

@@ -14,6 +14,7 @@ from jax import lax
 from ... import popxl
 from ...errors import popart_exception, popart_internal_exception
 from ...ops import replicas
+from ...ops.arrays import Array
 from ...popxl import ReplicaGrouping, custom_ops, ops
 from ...popxl._internal.placement import placement
 from ...popxl.ops._collectives import group_attributes, group_of
@@ -54,7 +55,7 @@ def _loss_bwd(groups: tuple[int, ...], kept: Any, gradients: Any) -> tuple[Any, 
 _loss.defvjp(_loss_fwd, _loss_bwd)
 
 
-def _cross_entropy(logits, indices, /, *, groups):
+def _cross_entropy(logits: Array, indices: Array, /, *, groups: tuple[int, ...]):
     return _loss(logits, indices, groups)
 
 
@@ -111,7 +112,7 @@ def cross_entropy_sharded_loss(
     return total if reduction == "sum" else total / ops.sum(mask)
 
 
-def _cross_entropy_ipus(*tensors, shards):
+def _cross_entropy_ipus(*tensors: Array, shards: int) -> jax.Array:
     logits, indices = jnp.concatenate(tensors[:shards], -1), tensors[shards].astype(jnp.int32)
     wide = logits.astype(jnp.float32)
     chosen = jnp.take_along_axis(wide, indices[..., None], -1)[..., 0]
@@ -178,7 +179,9 @@ def cross_entropy_sharded_wr_loss(
         return _across_ipus(len(logits)).single(*here, indices[0], shards=len(logits))
 
 
-def _layer_norm(t, w, b, /, *, groups, epsilon):
+def _layer_norm(
+    t: Array, w: Array, b: Array, /, *, groups: tuple[int, ...], epsilon: float
+) -> tuple[Array, Array, jax.Array]:
     reduce = partial(replicas.all_reduce, groups=replicas.groups_from(groups))
     wide = t.astype(jnp.float32)
     width = t.shape[-1] * groups[2]

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ... import popxl
+from ...ops.arrays import Array
 from ...popxl import custom_ops
 
 DOMAIN = "custom.ops"
 
 
-def _square_sum(x, inverse_scale, /):
+def _square_sum(x: Array, inverse_scale: Array, /) -> Array:
     return jnp.sum(jnp.square(x.astype(jnp.float32))) * inverse_scale.reshape(()).astype(jnp.float32)
 
 
@@ -37,7 +38,7 @@ def grad_reduce_square_add(t: popxl.Tensor, loss_scaling: int | float | popxl.Te
     return _GRAD_REDUCE_SQUARE_ADD.single(t, inverse)
 
 
-def _identity(x, /, *, bs=1):
+def _identity(x: Array, /, *, bs: int = 1) -> Array:
     return x
 
 
@@ -51,7 +52,7 @@ def linear_layout(t: popxl.Tensor, bs: int = 1) -> popxl.Tensor:
     return _LINEAR_LAYOUT.single(t, bs=bs)
 
 
-def _sparse_matmul(x, /, *, data, indices, indptr, cols):
+def _sparse_matmul(x: Array, /, *, data: Any, indices: Any, indptr: Any, cols: int) -> Array:
     """x @ csr in float32, by one gather and one scatter-add over the stored elements."""
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     products = x[..., rows].astype(jnp.float32) * jnp.asarray(np.asarray(data, np.float32))

@@ -154,7 +154,7 @@ def order_through_others(source: popxl.Graph, part_of: Mapping[int, Any]) -> lis
     """Pairs (earlier, later) within one part, whose order follows from operators of other parts between them."""
     before = dependencies(source, in_place=False)
     reached: dict[int, dict[Any, set[int]]] = {}
-    pairs = []
+    pairs: list[tuple[int, int]] = []
     for i in sorted(before):
         nearest: dict[Any, set[int]] = {}
         for b in before[i]:
