@@ -4,6 +4,8 @@ Modules are imported when a name of ``__init__.pyi`` is used. Importing this pac
 translated: those that run graphs in `control`, those that the passes insert in `kernels`.
 """
 
+# lazy_loader has no types:
+# pyright: reportUnknownVariableType=false
 import lazy_loader as _lazy
 
 from ..ops.kernels import add_forms as _add_forms

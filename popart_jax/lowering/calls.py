@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -98,7 +98,7 @@ def call_graph(walk: Walk, graph: ir.Graph, args: Sequence[Any], modified: Seque
         tuple((i, x.dtype.str, x.shape, x.tobytes()) for i, x in frozen.items()),
         len(graph),
     )
-    fn = program.functions.get(key)
+    fn: Callable[..., Any] | None = program.functions.get(key)
     if fn is None:
         whole = pure(graph, modified, settings, program)
 
@@ -107,8 +107,9 @@ def call_graph(walk: Walk, graph: ir.Graph, args: Sequence[Any], modified: Seque
             return whole([both[i] for i in range(len(args))], state)
 
         apply.__name__ = graph.name or "graph"
-        fn = program.functions[key] = jax.jit(apply)
+        fn = program.functions[key] = cast("Callable[..., Any]", jax.jit(apply))
     names = present(state_use(graph).reads, program.state)
+    state: dict[str, Any]
     results, state = fn([args[i] for i in free], {n: program.state[n] for n in names})
     program.state.update(state)
     return results

@@ -118,7 +118,7 @@ def _scatter(base: Storage, positions: np.ndarray, values: Any) -> Any:
     if len(positions) == size and np.array_equal(positions, np.arange(size)):
         return values.reshape(base.shape)
     old = jnp.ravel(base.get())
-    if len(positions) and np.array_equal(positions, np.arange(positions[0], positions[0] + len(positions))):
+    if len(positions) and np.array_equal(positions, np.arange(len(positions)) + positions[0]):
         return jax.lax.dynamic_update_slice(old, values.astype(old.dtype), (int(positions[0]),)).reshape(base.shape)
     return old.at[positions].set(values.astype(old.dtype)).reshape(base.shape)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
-from ..ops.arrays import device_dtype
+from ..ops.arrays import as_results, device_dtype
 from ..ops.registry import Context, Lowering, NodeRef, describe, resolve
 from .attributes import keywords
 
 TEMPLATE = "forward"
 """Key in the `meta` of such nodes; its value is the forward node as a `Template`."""
+
+
+Pull = Callable[[tuple[Any, ...]], tuple[jax.Array, ...]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
 
     Integer operands are treated as real numbers.
     """
-    template: Template = node.meta[TEMPLATE]
+    template = cast("Template", node.meta[TEMPLATE])
     row = resolve(template.domain, template.op_type, template.version, popart=walk.settings.popart)
     assert row is not None
     args = args + (None,) * (len(node.inputs) - len(args))
@@ -60,15 +64,15 @@ def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
         full = list(operands)
         for i, x in zip(wanted, chosen, strict=True):
             full[i] = x
-        results = row.fn(*full, **kwargs)
-        return results if isinstance(results, tuple) else (results,)
+        return as_results(row.fn(*full, **kwargs))
 
     values = [jnp.asarray(operands[i]) for i in wanted]
     integers = {x.dtype for x in values if not jnp.issubdtype(x.dtype, jnp.inexact)}
     operands = [jnp.asarray(x, jnp.float32) if getattr(x, "dtype", None) in integers else x for x in operands]
-    outputs, back = jax.vjp(forward, *(jnp.asarray(operands[i]) for i in wanted))
+    chosen = [jnp.asarray(operands[i]) for i in wanted]
+    outputs, back = cast("tuple[tuple[jax.Array, ...], Pull]", jax.vjp(forward, *chosen))
     given = list(args[: len(template.gradients)])
-    cotangents = []
+    cotangents: list[Any] = []
     for i, y in enumerate(outputs):
         if i in template.gradients:
             cotangents.append(jnp.asarray(given[template.gradients.index(i)], y.dtype).reshape(y.shape))

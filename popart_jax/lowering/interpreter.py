@@ -13,12 +13,13 @@ from typing import Any
 
 import jax
 import onnx_ir as ir
-from jax.ad_checkpoint import checkpoint_name
+from jax import ad_checkpoint
 
 from .._compat.jax import Tracer
 from ..errors import OpError, popart_exception, poplibs_exception
 from ..model.op_names import describe, op_names
 from ..ops import symbols, varying
+from ..ops.arrays import as_results
 from ..ops.operator import Trait
 from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.registry import facts
@@ -67,7 +68,7 @@ class Settings:
     opsets: Mapping[str, int]
     training: bool = False
     key: jax.Array | None = None
-    probes: Mapping[str, Any] = field(default_factory=dict)
+    probes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     popart: bool = False
     options: OperatorOptions = DEFAULTS
     memo: OpMemo | None = None
@@ -88,7 +89,7 @@ class Walk:
     outer: Walk | None = None
     program: Program | None = None
     plans: Plans = field(default_factory=Plans)
-    padded: dict[ir.Value, routed.Mark] = field(default_factory=dict)
+    padded: dict[ir.Value, routed.Mark] = field(default_factory=dict[ir.Value, routed.Mark])
 
     def read(self, value: ir.Value) -> Any:
         """Value computed here or in an enclosing graph, or of a constant."""
@@ -279,7 +280,11 @@ def _marked(walk: Walk, value: ir.Value, result: Any) -> Any:
     name = value.name or ""
     probe = walk.settings.probes.get(name)
     result = result if probe is None else result + probe
-    return checkpoint_name(result, name) if name in walk.settings.saved and isinstance(result, Tracer) else result
+    return (
+        ad_checkpoint.checkpoint_name(result, name)
+        if name in walk.settings.saved and isinstance(result, Tracer)
+        else result
+    )
 
 
 def _checked(step: Step, walk: Walk, operands: list[Any], **attributes: Any) -> tuple[Any, ...]:
@@ -339,7 +344,7 @@ def _call(step: Step, walk: Walk, operands: list[Any], attributes: Mapping[str, 
                 static.refuse_wide(node, operands, lowering.is_static)
             compute, memo, given = partial(_computed, step, walk), walk.settings.memo, _trim(operands)
             results = compute(given, kwargs) if memo is None else memo.results(lowering, given, kwargs, compute)
-    made = results if isinstance(results, tuple) else (results,)
+    made = as_results(results)
     sizes.check_results(node, made)
     return made
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 
-from .._compat.jax import Primitive, Tracer, jaxpr_of, replayer, setting
+from .._compat.jax import Tracer, flat_tree, jaxpr_of, primitive, replayer, setting
 from ..ops.kernels import platform
 from ..ops.options import OperatorOptions
 from ..ops.registry import Lowering
@@ -23,8 +23,13 @@ _IN_THE_KEY = frozenset({"key", "n_outputs", "training", "popart", "options", "o
 _SMALL = 1 << 10
 _SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision")  # of those that tracing reads, the ones that change
 
-_stand_in = Primitive("stand_in")
-_stand_in.def_abstract_eval(lambda *, aval: aval)
+_stand_in = primitive("stand_in")
+
+
+@_stand_in.def_abstract_eval
+def _its_type(*, aval: Any) -> Any:
+    return aval
+
 
 Compute = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 
@@ -61,7 +66,7 @@ class OpMemo:
     """
 
     types_only: bool = False
-    _known: dict[Any, _Traced | None] = field(default_factory=dict)
+    _known: dict[Any, _Traced | None] = field(default_factory=dict[Any, "_Traced | None"])
 
     def for_types(self) -> OpMemo:
         """The same memo, for a walk that only infers types."""
@@ -99,7 +104,7 @@ def _trace(
         rest = iter(values)
         given = [next(rest) if isinstance(x, Tracer) else x for x in operands]
         named = {name: next(rest) if isinstance(x, Tracer) else x for name, x in keywords.items()}
-        leaves, tree = jax.tree.flatten(compute(given, named))
+        leaves, tree = flat_tree(compute(given, named))
         found[:] = [tree, [_MOVES if isinstance(x, Tracer) else x for x in leaves]]
         return [x for x in leaves if isinstance(x, Tracer)]
 
@@ -125,7 +130,8 @@ def _key(x: Any) -> Any:
     if isinstance(x, (np.ndarray, np.generic)):
         return (x.dtype, x.shape, x.tobytes()) if x.nbytes <= _SMALL and x.dtype != object else None
     if isinstance(x, tuple):
-        inner = tuple(map(_key, x))
-        return None if None in inner or any(isinstance(v, Tracer) for v in x) else inner
+        parts = cast("tuple[Any, ...]", x)
+        inner = tuple(map(_key, parts))
+        return None if None in inner or any(isinstance(v, Tracer) for v in parts) else inner
     plain = x is None or isinstance(x, (bool, int, float, str, OperatorOptions))
     return (type(x), x) if plain else None

@@ -12,6 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import io_callback
 
+from ..ops.arrays import as_results
+from ..ops.two_way import with_vjp
+
 
 def asked_for() -> bool:
     """Whether the environment asks for the trace."""
@@ -22,8 +25,9 @@ def announced(results: Any, what: str) -> Any:
     """The results of an operator; computing the first of them prints `what` to stderr."""
     if not isinstance(results, tuple):
         return _announced(jnp.asarray(results), what) if _is_array(results) else results
-    first = next((i for i, r in enumerate(results) if _is_array(r)), None)
-    return tuple(_announced(jnp.asarray(r), what) if i == first else r for i, r in enumerate(results))
+    made = as_results(results)
+    first = next((i for i, r in enumerate(made) if _is_array(r)), None)
+    return tuple(_announced(jnp.asarray(r), what) if i == first else r for i, r in enumerate(made))
 
 
 def _is_array(x: Any) -> bool:
@@ -40,7 +44,7 @@ def _said(x: jax.Array, what: str, *after: jax.Array) -> tuple[jax.Array, jax.Ar
     return jnp.where(done == 0, x, jnp.zeros_like(x)), done
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
+@with_vjp(1)
 def _announced(x: jax.Array, what: str) -> jax.Array:
     return _said(x, what)[0]
 

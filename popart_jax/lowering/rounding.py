@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ..ops.arrays import as_results
 from ..ops.operator import Trait
 from ..ops.registry import facts
+from ..ops.two_way import with_vjp
 
 HALF = np.dtype(np.float16)
 _DROPPED_BITS = 13  # of single precision's 23, half keeps 10
@@ -35,20 +37,36 @@ def to_half(x: Any, key: Any) -> jax.Array:
     return jnp.where(size < _LARGEST, rounded, x).astype(HALF)
 
 
-@jax.custom_vjp
+@with_vjp()
 def _widen(x: Any, key: Any) -> jax.Array:
     return x.astype(jnp.float32)
 
 
-_widen.defvjp(lambda x, key: (x.astype(jnp.float32), key), lambda key, g: (to_half(g, key), None))
+def _widen_forward(x: Any, key: Any) -> tuple[jax.Array, Any]:
+    return x.astype(jnp.float32), key
 
 
-@jax.custom_vjp
+def _widen_backward(key: Any, g: Any) -> tuple[jax.Array, None]:
+    return to_half(g, key), None
+
+
+_widen.defvjp(_widen_forward, _widen_backward)
+
+
+@with_vjp()
 def _narrow(x: Any, key: Any) -> jax.Array:
     return to_half(x, key)
 
 
-_narrow.defvjp(lambda x, key: (to_half(x, key), None), lambda _, g: (g.astype(jnp.float32), None))
+def _narrow_forward(x: Any, key: Any) -> tuple[jax.Array, None]:
+    return to_half(x, key), None
+
+
+def _narrow_backward(_: None, g: Any) -> tuple[jax.Array, None]:
+    return g.astype(jnp.float32), None
+
+
+_narrow.defvjp(_narrow_forward, _narrow_backward)
 
 
 def applies(op_type: str, operands: Sequence[Any]) -> bool:
@@ -68,15 +86,14 @@ def in_single_precision(fn: Callable[..., Any], operands: Sequence[Any], kwargs:
         replaced = dict(zip(halves, values, strict=True))
         return fn(*(replaced.get(i, x) for i, x in enumerate(operands)), **kwargs)
 
-    usual = jax.eval_shape(lambda *values: of(values), *(operands[i] for i in halves))
+    usual = jax.eval_shape(of, [operands[i] for i in halves])
     if not halves:  # a cast, to half or another type
         return _narrow(operands[0], key) if usual.dtype == HALF and operands[0].dtype == np.float32 else of(())
     results = of([_widen(operands[i], jax.random.fold_in(key, _BACKWARD + i)) for i in halves])
     if not isinstance(results, tuple):
         return _fitting(results, usual, key)
-    return tuple(
-        _fitting(r, u, jax.random.fold_in(key, i)) for i, (r, u) in enumerate(zip(results, usual, strict=True))
-    )
+    pairs = enumerate(zip(as_results(results), usual, strict=True))
+    return tuple(_fitting(r, u, jax.random.fold_in(key, i)) for i, (r, u) in pairs)
 
 
 def _fitting(result: Any, usual: Any, key: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +61,7 @@ class Walk(Protocol):
 def is_static(x: Any) -> bool:
     """Whether a value is NumPy (or absent, or a sequence of such): known while tracing."""
     if isinstance(x, list):
-        return all(is_static(e) for e in x)
+        return all(is_static(e) for e in cast("list[Any]", x))
     return x is None or isinstance(x, (np.ndarray, np.generic, bool, int, float, str))
 
 
@@ -177,7 +177,8 @@ def from_constants(walk: Walk, value: ir.Value) -> Any:
 def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
     """Evaluate `value` from the data of initializers, or return None and the producers that prevent it."""
     fresh = walk.alone()
-    pending, chain = [value], []
+    pending = [value]
+    chain: list[str] = []
     while pending:
         top = pending[-1]
         if top in fresh.env:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -100,7 +100,8 @@ def _members(types: Sequence[str], wrapper: str) -> set[str]:
 def types_match(node: ir.Node, operands: Sequence[Any], version: int, popart: bool) -> bool:
     """Whether operands of these types are known to be valid; else `wrong_type` and `differing_types` say why not."""
     dtypes = tuple([getattr(x, "dtype", list) if x is not None else None for x in operands])
-    return _types_match(node.domain, node.op_type, version, dtypes, popart, bool(jax.config.read("jax_enable_x64")))
+    wide = cast("bool", jax.config.read("jax_enable_x64"))
+    return _types_match(node.domain, node.op_type, version, dtypes, popart, wide)
 
 
 @cache
@@ -129,7 +130,7 @@ def wrong_type(node: ir.Node, operands: Sequence[Any], version: int, popart: boo
 
 def _takes(formal: Formal, x: Any, popart: bool) -> bool:
     if isinstance(x, list):
-        return bool(formal.lists) and all(_fits(_name(e), formal.lists) for e in x)
+        return bool(formal.lists) and all(_fits(_name(e), formal.lists) for e in cast("list[Any]", x))
     if not hasattr(x, "dtype"):
         return True
     name = _name(x)
@@ -142,7 +143,7 @@ def _fits(name: str, allowed: frozenset[str]) -> bool:
 
 def _name(x: Any) -> str:
     dtype = getattr(x, "dtype", None)
-    return _dtype_label(dtype) if isinstance(dtype, np.dtype) else dtype_name(x)
+    return _dtype_label(cast("np.dtype", dtype)) if isinstance(dtype, np.dtype) else dtype_name(x)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from ..._compat.jax import Tracer
 from ..._memory import memory_free
 from ...errors import popart_exception
 from ...limits import limits
+from ...ops.arrays import Array, as_results
 from ...ops.symbols import holds_symbols, is_symbol
 from ..resolve import label
 
@@ -28,8 +29,9 @@ def may_be_large(operands: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     count = 0
     for x in operands:
         if isinstance(x, (jax.Array, np.ndarray)) and not isinstance(x, Tracer) and not holds_symbols(x):
-            count += x.size
-            if _holds_sizes(x) and int(np.max(x)) >= _LARGE_NUMBER:
+            array = cast("Array", x)
+            count += array.size
+            if _holds_sizes(array) and int(np.max(array)) >= _LARGE_NUMBER:
                 return True
     return count >= _LARGE_OPERANDS or any(_is_large(v) for v in kwargs.values())
 
@@ -40,7 +42,8 @@ def _holds_sizes(x: Any) -> bool:
 
 def _is_large(value: Any) -> bool:
     if isinstance(value, tuple):
-        return len(value) < _MOST_SIZES and any(map(_is_large, value))
+        values = cast("tuple[Any, ...]", value)
+        return len(values) < _MOST_SIZES and any(map(_is_large, values))
     return isinstance(value, int) and value >= _LARGE_NUMBER
 
 
@@ -72,7 +75,7 @@ def check_before(
         return
     at_once = not any(isinstance(x, Tracer) for x in operands)
     most = min(limits.memory, memory_free() // 4) if at_once else limits.memory
-    check_results(node, results if isinstance(results, tuple) else (results,), most)
+    check_results(node, as_results(results), most)
 
 
 _MUCH = 1 << 25
@@ -112,8 +115,12 @@ def look_ahead(run: Callable[[Mapping[ir.Value, Any]], None], env: Mapping[ir.Va
     arrays = {v: x for v, x in env.items() if _bytes(x) and _is_plain(x)}
     moving = [v for v, x in arrays.items() if x.size > _MOST_SIZES or isinstance(x, jax.Array)]
     specs = [jax.ShapeDtypeStruct(env[v].shape, env[v].dtype) for v in moving]
+
+    def of(given: Sequence[Any]) -> Any:
+        return run(dict(zip(moving, given, strict=True)))
+
     try:
-        jax.eval_shape(lambda given: run(dict(zip(moving, given, strict=True))), specs)
+        jax.eval_shape(of, specs)
     except Exception as err:
         if "limits.memory" in str(err):
             raise

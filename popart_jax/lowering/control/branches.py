@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ...errors import popart_exception
 from ...ops import varying
+from ...ops.arrays import Array
 from ...ops.operator import MOVES_DATA, NOT_OUTLINED, PopxlClass, operator
 from ...ops.registry import Subgraph, lowers
 from ...ops.stopping import unless
@@ -23,7 +24,7 @@ operator(
 
 
 @lowers("If", *VERSIONS)
-def if_(cond, /, *, then_branch, else_branch):
+def if_(cond: Array, /, *, then_branch: Subgraph, else_branch: Subgraph) -> Array | tuple[Array, ...]:
     """Branches are functions without arguments; if one can't be traced with the shapes of this call, the other runs."""
     value = known(cond)
     if value is not None:
@@ -45,9 +46,13 @@ def if_(cond, /, *, then_branch, else_branch):
         ) from err
 
 
+def _results(branch: Subgraph) -> Any:
+    return arrays(branch())
+
+
 def _difference(then_branch: Subgraph, else_branch: Subgraph) -> str:
     """The results of both branches, described for an error text."""
-    made = [jax.eval_shape(lambda b=branch: arrays(b())) for branch in (then_branch, else_branch)]
+    made = [jax.eval_shape(partial(_results, branch)) for branch in (then_branch, else_branch)]
     shown = [", ".join(f"{x.dtype}{list(x.shape)}" for x in results) for results in made]
     return f"The then_branch makes ({shown[0]}), the else_branch ({shown[1]})."
 

@@ -19,7 +19,7 @@ from jax import lax
 from ...errors import popart_exception
 from ...limits import limits
 from ...ops import varying
-from ...ops.arrays import device_dtype, dtype_name
+from ...ops.arrays import Array, device_dtype, dtype_name
 from ...ops.gradients import refuse_gradient
 from ...ops.operator import MOVES_DATA, NOT_DIFFERENTIABLE, NOT_OUTLINED, PopxlClass, operator
 from ...ops.registry import Bound, Context, NodeRef, Subgraph, lowers
@@ -80,7 +80,8 @@ class _LoopCall:
 
     def _check_types(self, carried: Sequence[Any]) -> None:
         for at, (before, after) in enumerate(zip(self.start, carried, strict=True)):
-            kinds = [device_dtype(x.dtype) for x in (before, after) if isinstance(x, (jax.Array, np.ndarray))]
+            known = [cast("Array", x) for x in (before, after) if isinstance(x, (jax.Array, np.ndarray))]
+            kinds = [device_dtype(x.dtype) for x in known]
             if len(set(kinds)) > 1:
                 raise popart_exception(
                     f"Loop: carried value {at} begins as {kinds[0]}, but the body makes {kinds[1]} of it.\n"
@@ -89,7 +90,8 @@ class _LoopCall:
 
     def in_python(self) -> tuple[Any, ...]:
         """Run pass by pass in Python; raises a concretization error if the condition turns out to be traced."""
-        going, carried, scans, i, ahead = self.first, self.start, [], 0, False
+        going, carried, i, ahead = self.first, self.start, 0, False
+        scans: list[tuple[Any, ...]] = []
         while going and (self.count is None or i < self.count):
             if self.count is not None and i >= _UNROLL_LIMIT:
                 raise popart_exception(f"A Loop with {self.count} passes can't be unrolled (limit {_UNROLL_LIMIT}).")
@@ -105,13 +107,11 @@ class _LoopCall:
 
     def _look_ahead(self, carried: tuple[Any, ...], passes: int) -> None:
         """Infer shapes of large carried values in the next passes, before time and memory are spent."""
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), arrays(carried))
+        shapes = jax.tree.map(_type_of, arrays(carried))
         for _ in range(min(passes, _LOOK_AHEAD)):
             before = shapes
             try:
-                shapes = jax.eval_shape(
-                    lambda v: arrays(self.step(np.asarray(0, self.counter), np.asarray(True), v)[1]), shapes
-                )
+                shapes = jax.eval_shape(partial(self._first_pass, 1), shapes)
             except Exception as err:  # other errors are raised by their pass
                 if "limits.memory" in str(err):
                     raise
@@ -119,19 +119,21 @@ class _LoopCall:
             if shapes == before:
                 return
 
+    def _first_pass(self, part: int, carried: Any) -> Any:
+        """Carried values (part 1) or scan outputs (part 2) of a pass."""
+        return arrays(self.step(np.asarray(0, self.counter), np.asarray(True), carried)[part])
+
     def _no_passes(self) -> tuple[Any, ...]:
         if not self.n_scans:
             return ()
-        shapes = jax.eval_shape(
-            lambda v: arrays(self.step(np.asarray(0, self.counter), np.asarray(True), v)[2]), self.start
-        )
+        shapes = jax.eval_shape(partial(self._first_pass, 2), self.start)
         return tuple(jnp.zeros((0, *s.shape), s.dtype) for s in shapes)
 
     def fixed_trip(self) -> tuple[Any, ...] | None:
         """A scan over a known number of passes; None if the body's condition is computed from run-time values."""
         unknown = []
 
-        def body(carried, i):
+        def body(carried: Any, i: jax.Array):
             going, carried, scans = self.step(i, np.asarray(True), carried)
             if not self.counted and (known(going) is None or not known(going)):
                 unknown.append(going)
@@ -150,7 +152,7 @@ class _LoopCall:
             raise popart_exception(_UNBOUNDED)
         limit = None if bound is None or self.trip is None else jnp.asarray(self.trip).reshape(())
 
-        def run(operands, apart=frozenset()):
+        def run(operands: Any, apart: frozenset[str] = frozenset()):
             going, carried, i = operands
             going, carried, scans = self.step(i, going, carried, apart)
             return arrays((_flag(going), carried, scans))
@@ -159,10 +161,13 @@ class _LoopCall:
         shapes = jax.eval_shape(run, (*start, jnp.zeros((), self.device_counter)))[2]
         idle = tuple(jnp.zeros(s.shape, s.dtype) for s in shapes)
 
-        def body(state, i):
+        def skipped(operands: Any) -> Any:
+            return operands[0], operands[1], idle
+
+        def body(state: Any, i: jax.Array):
             live = state[0] if limit is None else state[0] & (i < limit)
             one = partial(run, apart=varying.axes_of(live))
-            going, carried, scans = varying.cond(live, one, lambda o: (o[0], o[1], idle), (*state, i))
+            going, carried, scans = varying.cond(live, one, skipped, (*state, i))
             return (going, carried), scans
 
         passes = bound if bound is not None else self.count
@@ -175,13 +180,17 @@ class _LoopCall:
         if count < _MANY_PASSES:
             return varying.scan(body, start, jnp.arange(count, dtype=self.device_counter))
 
-        def counted(state, _):
+        def counted(state: Any, _: Any):
             i, carried = state
             carried, scans = body(carried, i)
             return (i + 1, carried), scans
 
         first = (jnp.zeros((), self.device_counter), start)
-        for one in jax.tree.leaves(jax.eval_shape(lambda state: counted(state, None)[1], first)):
+
+        def scanned(state: Any) -> Any:
+            return counted(state, None)[1]
+
+        for one in jax.tree.leaves(jax.eval_shape(scanned, first)):
             limits.check_size((count, *one.shape), one.dtype.itemsize, "Loop: a scan output")
         (_, last), scans = varying.scan(counted, first, None, length=count)
         return last, scans
@@ -191,11 +200,11 @@ class _LoopCall:
         if self.n_scans:
             raise popart_exception(_UNBOUNDED)
 
-        def goes_on(state):
+        def goes_on(state: Any):
             i, going, _ = state
             return going if self.trip is None else going & (i < jnp.asarray(self.trip).reshape(()))
 
-        def body(state):
+        def body(state: Any):
             i, going, carried = state
             going, carried, _ = self.step(i, going, carried)
             return i + 1, _flag(going), arrays(carried)
@@ -305,6 +314,10 @@ def _flag(x: Any) -> jax.Array:
     return jnp.asarray(x).reshape(()) != 0
 
 
+def _type_of(x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
 def _stack(parts: Sequence[Any]) -> Any:
     return np.stack(parts) if all(isinstance(p, np.ndarray) for p in parts) else jnp.stack(parts)
 
@@ -318,7 +331,10 @@ operator(
 
 
 @lowers("Loop", *VERSIONS)
-def loop(trip=None, cond=None, /, *start, body, walk: Context, bound: Bound = None, node: NodeRef):
+def loop(
+    trip: Array | None = None, cond: Array | None = None, /, *start: Array, body: Subgraph, walk: Context,
+    bound: Bound = None, node: NodeRef,
+) -> tuple[Any, ...]:  # fmt: skip
     """Body inputs: iteration, condition, carried values; outputs: condition, carried values, scan outputs.
 
     A bound is the largest possible number of passes; scan outputs get that length, with zeros at the end.
@@ -327,7 +343,10 @@ def loop(trip=None, cond=None, /, *start, body, walk: Context, bound: Bound = No
 
 
 @lowers("Loop", 1, popart=True)
-def popart_loop(trip=None, cond=None, /, *start, body, walk: Context, bound: Bound = None, node: NodeRef):
+def popart_loop(
+    trip: Array | None = None, cond: Array | None = None, /, *start: Array, body: Subgraph, walk: Context,
+    bound: Bound = None, node: NodeRef,
+) -> tuple[Any, ...]:  # fmt: skip
     """Has no gradient; scan outputs are as long as the trip count, with zeros at the end."""
     return lax.stop_gradient(_looped(trip, cond, start, body, walk, bound, node, zero_filled=True))
 

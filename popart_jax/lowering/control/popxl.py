@@ -36,7 +36,7 @@ def _padded(args: tuple[Any, ...], node: ir.Node) -> tuple[Any, ...]:
 @lowers("Loop", domain=DOMAIN)
 def loop(
     count: Any = None, condition: Any = None, *args: Any, body: Subgraph, trip_count: int, node: NodeRef, walk: Context
-):
+) -> tuple[Any, ...]:
     """`trip_count` passes of a wrapper graph; the first outputs feed the first inputs."""
     return repeat(
         walk, body.graph, trip_count, _padded(args, node)[: len(node.inputs) - 2], len(node.outputs), _modified(node)
@@ -44,7 +44,9 @@ def loop(
 
 
 @lowers("If", domain=DOMAIN)
-def if_(condition: Any, /, *args: Any, then_branch: Subgraph, else_branch: Subgraph, then_inputs: int, walk: Context):
+def if_(
+    condition: Any, /, *args: Any, then_branch: Subgraph, else_branch: Subgraph, then_inputs: int, walk: Context
+) -> tuple[Any, ...]:
     """A choice at run time; the first `then_inputs` operands belong to `then_branch`."""
     graphs = (then_branch.graph, else_branch.graph)
     return choose(walk, jnp.asarray(condition), graphs, (args[:then_inputs], args[then_inputs:]))

@@ -11,6 +11,7 @@ from jax import lax
 
 from ...errors import popart_exception
 from ...ops import varying
+from ...ops.arrays import Array
 from ...ops.operator import NOT_OUTLINED, operator
 from ...ops.registry import Subgraph, lowers
 from .values import VERSIONS, arrays
@@ -20,9 +21,10 @@ operator("Scan", NOT_OUTLINED, gradients=())
 
 @lowers("Scan", 9, *VERSIONS[1:])
 def scan(
-    *args, body, num_scan_inputs, scan_input_axes=(), scan_input_directions=(), scan_output_axes=(),
-    scan_output_directions=(),
-):  # fmt: skip
+    *args: Array, body: Subgraph, num_scan_inputs: int, scan_input_axes: Sequence[int] = (),
+    scan_input_directions: Sequence[int] = (), scan_output_axes: Sequence[int] = (),
+    scan_output_directions: Sequence[int] = (),
+) -> tuple[Array, ...]:  # fmt: skip
     """States and scan inputs in, final states and stacked outputs out."""
     axes = tuple(scan_input_axes) or (0,) * num_scan_inputs
     states, outputs = _scanned(body, args, num_scan_inputs, axes, scan_input_directions)
@@ -45,7 +47,7 @@ def _scanned(
     num_scan_inputs: int,
     axes: Sequence[int],
     directions: Sequence[int],
-    keep=False,
+    keep: bool = False,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
     """Final states, and outputs with the rows as first axis; `keep` gives each row of a vector the shape [1]."""
     n_states = len(args) - num_scan_inputs
@@ -59,9 +61,10 @@ def _scanned(
 
 @lowers("Scan", 9, popart=True, like=scan)
 def popart_scan(
-    *args, body, num_scan_inputs, scan_input_axes=(), scan_input_directions=(), scan_output_axes=(),
-    scan_output_directions=(),
-):  # fmt: skip
+    *args: Array, body: Subgraph, num_scan_inputs: int, scan_input_axes: Sequence[int] = (),
+    scan_input_directions: Sequence[int] = (), scan_output_axes: Sequence[int] = (),
+    scan_output_directions: Sequence[int] = (),
+) -> tuple[Array, ...]:  # fmt: skip
     """Outputs are concatenated instead of stacked, rows of vectors have shape [1]; there is no gradient."""
     axes = tuple(scan_input_axes) or (0,) * num_scan_inputs
     states, outputs = _scanned(body, args, num_scan_inputs, axes, scan_input_directions, keep=True)
@@ -86,7 +89,7 @@ def _scan_rows(
     """Scan over the leading axis of `xs`."""
     n_states = len(states)
 
-    def step(carried, inputs):
+    def step(carried: Any, inputs: Any):
         i, rows = inputs
         results = arrays(body(*carried, *rows, iteration=i))
         return tuple(results[:n_states]), tuple(results[n_states:])
@@ -95,19 +98,26 @@ def _scan_rows(
 
 
 @lowers("Scan", 8)
-def scan_8(sequence_lens=None, /, *args, body, num_scan_inputs, directions=()):
+def scan_8(
+    sequence_lens: Array | None = None,
+    /,
+    *args: Array,
+    body: Subgraph,
+    num_scan_inputs: int,
+    directions: Sequence[int] = (),
+) -> tuple[Any, ...]:
     """The first version, not in PopART: every tensor has a batch axis 0, the scan runs over axis 1."""
     n_states = len(args) - num_scan_inputs
     steps = args[-1].shape[1]
     lens = jnp.full(args[0].shape[0], steps) if sequence_lens is None else jnp.asarray(sequence_lens)
     backwards = tuple(directions) or (0,) * num_scan_inputs
 
-    def one(length, *values):
+    def one(length: jax.Array, *values: Any):
         t = jnp.arange(steps)
         turned = jnp.where(t < length, length - 1 - t, t)
         xs = [x[turned] if back else x for x, back in zip(values[n_states:], backwards, strict=True)]
 
-        def step(carried, inputs):
+        def step(carried: Any, inputs: Any):
             i, rows = inputs
             results = arrays(body(*carried, *rows, iteration=i))
             valid = i < length
@@ -117,11 +127,11 @@ def scan_8(sequence_lens=None, /, *args, body, num_scan_inputs, directions=()):
         states, outputs = varying.scan(step, arrays(values[:n_states]), (t, xs))
         return (*states, *outputs)
 
-    return jax.vmap(one)(lens, *map(jnp.asarray, args))
+    return jax.vmap(one)(lens, *(jnp.asarray(x) for x in args))
 
 
 @lowers("Scan", 8, popart=True, like=scan_8)
-def popart_scan_8(*_, **__):
+def popart_scan_8(*_, **__: Any):
     """Refused."""
     raise popart_exception(
         "For an opset 8 model, the ONNX spec stipulates that a Scan op must be version 8. Only version 9 and later "

@@ -27,6 +27,10 @@ def staged() -> bool:
     return isinstance(jnp.zeros(()) + 0, Tracer)
 
 
+def _array(value: Any) -> jax.Array:
+    return jnp.asarray(value)
+
+
 def arrays(values: Any) -> Any:
     """Each value of a tree as a JAX array."""
-    return jax.tree.map(jnp.asarray, values)
+    return jax.tree.map(_array, values)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from ...ops.operator import Trait
@@ -83,16 +83,16 @@ def _moved(node: ir.Node, shapes: list[Any], shape: Any, marks: Marks) -> int:
         gone = 1 - len(shapes[1]) if op == "Gather" and along < axis else 0
         return axis - gone if along != axis and (op != "Concat" or len(marks) == len(shapes)) else 0
     if op in ("Squeeze", "Unsqueeze", "Reshape"):
-        after = int(np.prod(old[len(old) - axis + 1 :]))
-        fits = [e for e in range(1, len(shape) + 1) if int(np.prod(shape[len(shape) - e + 1 :])) == after]
+        after = int(math.prod(old[len(old) - axis + 1 :]))
+        fits = [e for e in range(1, len(shape) + 1) if int(math.prod(shape[len(shape) - e + 1 :])) == after]
         return next((e for e in fits if shape[-e] == old[-axis] and old[-axis] != 1), 0) or _cut(old, shape, axis)
     return axis if shape[-axis] == old[-axis] else 0
 
 
 def _cut(old: Any, shape: Any, axis: int) -> int:
     """The axis of the pieces where each row is split into equally many pieces."""
-    before = int(np.prod(old[: len(old) - axis]))
-    fits = [e for e in range(1, len(shape) + 1) if int(np.prod(shape[: len(shape) - e])) == before]
+    before = int(math.prod(old[: len(old) - axis]))
+    fits = [e for e in range(1, len(shape) + 1) if int(math.prod(shape[: len(shape) - e])) == before]
     return next((e for e in fits if old[-axis] not in (1, shape[-e]) and shape[-e] % old[-axis] == 0), 0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -31,7 +31,7 @@ def set_bounds(graph: ir.Graph, bounds: Mapping[str, Any]) -> None:
     """
     makers = {v.name: n for n in every_node(graph) for v in n.outputs if v.name}
     for name, bound in bounds.items():
-        size, *fill = bound if isinstance(bound, tuple) else (bound,)
+        size, *fill = cast("tuple[Any, ...]", bound) if isinstance(bound, tuple) else (bound,)
         if name not in makers:
             raise popart_exception(f"bounds: no node makes the tensor {name!r}")
         if isinstance(size, bool) or not isinstance(size, int) or size < 0 or len(fill) > 1:

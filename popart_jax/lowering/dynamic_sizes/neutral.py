@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -60,7 +60,7 @@ def _neutral(node: ir.Node, dtype: Any) -> Any:
     if kind in ("zero", "one"):
         return int(kind == "one")
     if kind == "unlikely":
-        return (jnp.finfo if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo)(dtype).min
+        return cast("Any", (jnp.finfo if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo)(dtype)).min
     return (lowest if kind == "lowest" and node.attributes.get_int("largest", 1) else highest)(dtype)
 
 

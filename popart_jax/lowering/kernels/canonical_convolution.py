@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -51,11 +52,15 @@ def _convolved(
     return lax.conv_general_dilated(x, w, strides, pads, None, dilations, layout(x.ndim))
 
 
-def _forward(x, w, strides, pads, dilations):
+def _forward(
+    x: jax.Array, w: jax.Array, strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...]
+) -> tuple[Any, tuple[jax.Array, jax.Array]]:
     return canonical_convolution(x, w, strides, pads, dilations), (x, w)
 
 
-def _backward(strides, pads, dilations, saved, g):
+def _backward(
+    strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...], saved: Any, g: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     x, w = saved
     spatial = x.shape[1:-1]
     return _data_gradient(spatial, w, g, strides, pads, dilations), _weight_gradient(x, w, g, strides, pads, dilations)
@@ -87,11 +92,20 @@ def canonical_transposed(
     return _data_gradient(spatial, w, x, strides, pads, dilations)
 
 
-def _forward_transposed(x, w, spatial, strides, pads, dilations):
+def _forward_transposed(
+    x: jax.Array,
+    w: jax.Array,
+    spatial: tuple[int, ...],
+    strides: tuple[int, ...],
+    pads: Pads,
+    dilations: tuple[int, ...],
+) -> tuple[Any, tuple[jax.Array, jax.Array]]:
     return canonical_transposed(x, w, spatial, strides, pads, dilations), (x, w)
 
 
-def _backward_transposed(spatial, strides, pads, dilations, saved, g):
+def _backward_transposed(
+    spatial: tuple[int, ...], strides: tuple[int, ...], pads: Pads, dilations: tuple[int, ...], saved: Any, g: jax.Array
+) -> tuple[Any, jax.Array]:
     x, w = saved
     return canonical_convolution(g, w, strides, pads, dilations), _weight_gradient(g, w, x, strides, pads, dilations)
 
@@ -104,7 +118,14 @@ def _spread(sizes: Sequence[int], steps: Sequence[int]) -> list[int]:
     return [(n - 1) * s + 1 for n, s in zip(sizes, steps, strict=True)]
 
 
-def _data_gradient(spatial, w, g, strides, pads, dilations):
+def _data_gradient(
+    spatial: Sequence[int],
+    w: jax.Array,
+    g: jax.Array,
+    strides: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilations: Sequence[int],
+) -> jax.Array:
     """Data gradient: the output gradient, dilated by the strides, correlated with the flipped window."""
     window, image = _spread(w.shape[:-2], dilations), _spread(g.shape[1:-1], strides)
     before = [k - 1 - lo for k, (lo, _) in zip(window, pads, strict=True)]
@@ -119,7 +140,14 @@ def _data_gradient(spatial, w, g, strides, pads, dilations):
 _MANY_TIMES = 4
 
 
-def _weight_gradient(x, w, g, strides, pads, dilations):
+def _weight_gradient(
+    x: jax.Array,
+    w: jax.Array,
+    g: jax.Array,
+    strides: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilations: Sequence[int],
+) -> jax.Array:
     """Weight gradient: a convolution with batch and channels exchanged, whose window is the output gradient.
 
     If there are far more input than output channels, the two exchange their roles and the result is flipped: for 512

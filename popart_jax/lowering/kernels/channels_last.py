@@ -6,9 +6,13 @@ so that the window arithmetic of the NCHW operators applies here as well. There 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
+from ...ops.arrays import Array
 from ...ops.convolution import check_bias, check_groups, check_kernel, check_transposed, popart_padding, transposed
 from ...ops.normalization import normalise, train_batch_norm
 from ...ops.operator import ELEMENTWISE, operator
@@ -23,8 +27,9 @@ from .depthwise_last import with_channels
 
 @lowers("Conv", domain=DOMAIN)
 def conv(
-    x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()
-):  # fmt: skip
+    x: Array, w: Array, b: Array | None = None, /, *, auto_pad: str = "NOTSET", dilations: Sequence[int] = (),
+    group: int = 1, kernel_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> jax.Array:  # fmt: skip
     """Convolution of (N, H, W, C) with (kh, kw, C/group, M)."""
     check_groups(x.shape[-1], w.shape[-2], w.shape[-1], group)
     check_kernel(kernel_shape, w.shape[:-2])
@@ -35,9 +40,10 @@ def conv(
 
 @lowers("ConvTranspose", domain=DOMAIN)
 def conv_transpose(
-    x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), output_padding=(), output_shape=(),
-    pads=(), strides=(),
-):  # fmt: skip
+    x: Array, w: Array, b: Array | None = None, /, *, auto_pad: str = "NOTSET", dilations: Sequence[int] = (),
+    group: int = 1, kernel_shape: Sequence[int] = (), output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Array:  # fmt: skip
     """Transposed convolution, of a single group, of (N, H, W, C) with (kh, kw, M, C)."""
     check_transposed(x.shape, w.shape[-1], group, w.shape, -1)
     sizes = x.shape[1:-1]
@@ -47,14 +53,20 @@ def conv_transpose(
 
 
 @lowers("ConvTranspose", domain=DOMAIN, popart=True, like=conv_transpose)
-def popart_conv_transpose(x, w, b=None, /, *, auto_pad="NOTSET", dilations=(), output_shape=(), **rest):
+def popart_conv_transpose(
+    x: Array, w: Array, b: Array | None = None, /, *, auto_pad: str = "NOTSET", dilations: Sequence[int] = (),
+    output_shape: Sequence[int] = (), **rest: Any,
+) -> Array:  # fmt: skip
     """The same with PopART's padding rules."""
     auto_pad, output_shape = popart_padding(x.ndim - 2, auto_pad, dilations, output_shape)
     return conv_transpose(x, w, b, auto_pad=auto_pad, output_shape=output_shape, **rest)
 
 
 @lowers("MaxPool", domain=DOMAIN)
-def max_pool(x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=(), pads=(), storage_order=0, strides=()):
+def max_pool(
+    x: Array, /, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0, strides: Sequence[int] = (),
+) -> Array:  # fmt: skip
     """Maxima of the windows."""
     win = window(x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     return max_pool_values(x, with_channels(win, x.shape[-1]))
@@ -62,8 +74,9 @@ def max_pool(x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=()
 
 @lowers("AveragePool", domain=DOMAIN)
 def average_pool(
-    x, /, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_include_pad=0, dilations=(), pads=(), strides=()
-):
+    x: Array, /, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    count_include_pad: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> jax.Array:  # fmt: skip
     """Means of the windows."""
     win = window(x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     counts = _counts(x.shape[1:-1], win, count_include_pad)
@@ -72,16 +85,16 @@ def average_pool(
 
 
 @lowers("GlobalAveragePool", domain=DOMAIN)
-def global_average_pool(x, /):
+def global_average_pool(x: Array, /) -> Array:
     """Means over the spatial dimensions."""
     return x.mean(tuple(range(1, x.ndim - 1)), keepdims=True)
 
 
 @lowers("BatchNormalization", domain=DOMAIN)
 def batch_norm(
-    x, scale, bias, mean, var, /, *, epsilon=1e-5, momentum=0.9, spatial=1, is_test=0, training_mode=0,
-    n_outputs: OutputCount = 1,
-):  # fmt: skip
+    x: Array, scale: Array, bias: Array, mean: Array, var: Array, /, *, epsilon: float = 1e-5, momentum: float = 0.9,
+    spatial: int = 1, is_test: int = 0, training_mode: int = 0, n_outputs: OutputCount = 1,
+) -> Array | tuple[Array, ...]:  # fmt: skip
     """Batch statistics are used if there are five outputs or `training_mode` is set."""
     shape = (*(1,) * (x.ndim - 1), x.shape[-1])
     if (n_outputs > 1 or training_mode) and not is_test:
@@ -91,7 +104,7 @@ def batch_norm(
 
 
 @lowers("ChannelAffine", domain=DOMAIN)
-def channel_affine(x, factor, offset, /):
+def channel_affine(x: Array, factor: Array, offset: Array, /) -> Array:
     """One factor and one offset for each channel."""
     return x * factor + offset
 
@@ -101,12 +114,12 @@ operator("SharedRelu", ELEMENTWISE)
 
 @lowers("SharedRelu", domain=DOMAIN)
 @jax.custom_jvp
-def shared_relu(x, /):
+def shared_relu(x: Array, /):
     """Relu as a selection."""
     return jnp.where(x <= 0, jnp.zeros((), x.dtype), x)
 
 
 @shared_relu.defjvp
-def _(primals, tangents):
+def _(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     (tangent,), y = tangents, shared_relu(*primals)
     return y, jnp.where(y > 0, tangent, 0)

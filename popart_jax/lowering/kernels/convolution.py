@@ -8,6 +8,8 @@ channels. Other backends have kernels for all of them.
 
 from __future__ import annotations
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -49,7 +51,11 @@ def _grouped(
     def exact(x: jax.Array, w: jax.Array) -> jax.Array:
         data = jnp.moveaxis(x.reshape(*x.shape[:-1], group, -1), -2, 0)
         kernels = jnp.moveaxis(w.reshape(*w.shape[:-1], group, -1), -2, 0)
-        found = lax.map(lambda pair: convolution(pair[0], pair[1], 1, strides, pads, dilations), (data, kernels))
+
+        def of_group(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
+            return convolution(pair[0], pair[1], 1, strides, pads, dilations)
+
+        found = cast("jax.Array", lax.map(of_group, (data, kernels)))
         return jnp.moveaxis(found, 0, -2).reshape(*found.shape[1:-1], -1)
 
     def fast(x: jax.Array, w: jax.Array) -> jax.Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,8 @@ from jax.interpreters import ad
 
 from ..._compat.jax import is_symbolic_dim
 from ...ops import primitives
+from ...ops.arrays import Array
+from ...ops.gradients import pulled_back
 from ...ops.kernels import note_call, platform, weights_come_as_stored
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
@@ -53,14 +55,15 @@ _MANY_TIMES = 4
 """
 
 
-def correlation(x: jax.Array, w: jax.Array, b: jax.Array | None, group: int, win: Window) -> jax.Array:
+def correlation(x: Array, w: Array, b: Array | None, group: int, win: Window) -> jax.Array:
     """Correlation of x (N, ..., C) with w (..., C/group, M), plus a bias (M)."""
+    data, kernels = cast("tuple[jax.Array, jax.Array]", (x, w))  # NumPy arrays will do
     if x.dtype == w.dtype == np.float32 and not any(map(is_symbolic_dim, x.shape)) and onednn.usable():
-        return _chosen(x, w, b, group, win)
-    return _biased(own(x, w, group, win), b)
+        return _chosen(data, kernels, b, group, win)
+    return _biased(own(data, kernels, group, win), b)
 
 
-def _biased(y: jax.Array, b: jax.Array | None) -> jax.Array:
+def _biased(y: jax.Array, b: Array | None) -> jax.Array:
     return y if b is None else primitives.add(y, b)
 
 
@@ -111,14 +114,16 @@ def _chosen(x: jax.Array, w: jax.Array, b: jax.Array | None, group: int, win: Wi
     return _biased(own(x, w, group, win), b)
 
 
-def _forward(x, w, b, group, win):
+def _forward(
+    x: jax.Array, w: jax.Array, b: jax.Array | None, group: int, win: Window
+) -> tuple[Any, tuple[jax.Array, jax.Array, jax.Array | None]]:
     return _chosen(x, w, b, group, win), (x, w, b)
 
 
-def _backward(group, win, saved, g):
+def _backward(group: int, win: Window, saved: Any, g: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     x, w, b = saved
     of_x = _data_gradient(x, w, g, group, win)
-    (of_w,) = jax.vjp(lambda w: own(x, w, group, win), w)[1](g)
+    of_w = pulled_back(lambda w: own(x, w, group, win), w, g)
     return of_x, of_w, None if b is None else g.sum(range(g.ndim - 1))
 
 
@@ -134,12 +139,12 @@ def _data_gradient(x: jax.Array, w: jax.Array, g: jax.Array, group: int, win: Wi
     back = replace(win, strides=ones, pads=tuple(zip(before, after, strict=True)), positions=sizes)
     spreads = group == 1 and set(win.strides) != {1} and w.shape[-2] < _MANY_TIMES * w.shape[-1]
     if spreads or min(*before, *after) < 0 or not suits_library(g, turned, group, back):
-        return jax.vjp(lambda x: own(x, w, group, win), x)[1](g)[0]
+        return pulled_back(lambda x: own(x, w, group, win), x, g)
     gaps = [(0, 0, s - 1) for s in win.strides]
     return correlation(lax.pad(g, np.zeros((), g.dtype), ((0, 0, 0), *gaps, (0, 0, 0))), turned, None, group, back)
 
 
-def _push(group, win, saved, tangents):
+def _push(group: int, win: Window, saved: Any, tangents: Any) -> jax.Array:
     (x, w, _), (of_x, of_w, of_b) = saved, tangents
     return _biased(own(of_x, w, group, win) + own(x, of_w, group, win), of_b)
 
@@ -161,8 +166,8 @@ def _type(x: Any, w: Any, *_: Any, win: Window, **__: Any) -> Any:
     return x.update(shape=(x.shape[0], *win.positions, w.shape[-1]))
 
 
-def _jvp(primals, tangents, *, group, win, **_):
-    (x, w, *b), (of_x, of_w, *of_b) = primals, [ad.instantiate_zeros(t) for t in tangents]
+def _jvp(primals: Any, tangents: Any, *, group: int, win: Window, **_: Any) -> tuple[jax.Array, jax.Array]:
+    (x, w, *b), (of_x, of_w, *of_b) = primals, cast("list[Any]", [ad.instantiate_zeros(t) for t in tangents])
     y = _library(x, w, b[0] if b else None, group, win)
     return y, _push(group, win, (x, w, None), (of_x, of_w, of_b[0] if b else None))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial, reduce
 from math import prod
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,7 @@ def convolve_by_channel(
         return convolve.plain(x, w, strides, pads, dilations, group, data_dilations)
     flat = (*(low for low, _ in pads), *(high for _, high in pads))
     win = window(x.shape[2:], w.shape[2:], strides, dilations, flat)
-    return _depthwise(x, w, win)
+    return cast("jax.Array", _depthwise(x, w, win))
 
 
 @partial(jax.jit, static_argnames=("win",))

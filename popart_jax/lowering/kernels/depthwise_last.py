@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ...ops.gradients import pulled_back
 from ...ops.primitives import add, multiply
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
@@ -50,16 +52,16 @@ def _taps(x: jax.Array, win: Window) -> list[jax.Array]:
     return taps(padded, with_channels(win, x.shape[-1]))
 
 
-def _forward(x, w, win):
+def _forward(x: jax.Array, w: jax.Array, win: Window) -> tuple[Any, tuple[jax.Array, jax.Array]]:
     return depthwise(x, w, win), (x, w)
 
 
-def _backward(win, saved, g):
+def _backward(win: Window, saved: Any, g: jax.Array) -> tuple[jax.Array, Any]:
     x, w = saved
     return _data_gradient(x, w, g, win), _weight_gradient(x, g, win).reshape(w.shape)
 
 
-def _push(win, saved, tangents):
+def _push(win: Window, saved: Any, tangents: Any) -> jax.Array:
     (x, w), (of_x, of_w) = saved, tangents
     return _correlated(of_x, w, win) + _correlated(x, of_w, win)
 
@@ -71,7 +73,7 @@ def _data_gradient(x: jax.Array, w: jax.Array, g: jax.Array, win: Window) -> jax
     """Without strides: the output gradient correlated with the flipped window; otherwise JAX's gradient."""
     around = [(r - 1 - lo, r - 1 - hi) for r, (lo, hi) in zip(win.reach, win.pads, strict=True)]
     if set(win.strides) != {1} or min(map(min, around)) < 0:
-        return jax.vjp(lambda x: _correlated(x, w, win), x)[1](g)[0]
+        return pulled_back(lambda x: _correlated(x, w, win), x, g)
     turned = replace(win, pads=tuple(around), positions=x.shape[1:-1])
     return _correlated(g, jnp.flip(w, range(w.ndim - 2)), turned)
 
@@ -97,8 +99,19 @@ def _derived(x: jax.Array, g: jax.Array, win: Window) -> jax.Array:
     return jnp.stack([(tap * g).sum(range(g.ndim - 1)) for tap in _taps(x, win)])
 
 
-_weight_gradient.defvjp(
-    lambda x, g, win: (_weight_gradient(x, g, win), (x, g)),
-    lambda win, saved, ct: jax.vjp(lambda x, g: _derived(x, g, win), *saved)[1](ct),
-    lambda win, saved, tangents: _derived(tangents[0], saved[1], win) + _derived(saved[0], tangents[1], win),
-)
+def _second_forward(x: jax.Array, g: jax.Array, win: Window) -> tuple[jax.Array, Any]:
+    return _weight_gradient(x, g, win), (x, g)
+
+
+def _second_backward(win: Window, saved: Any, ct: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def derived(x: jax.Array, g: jax.Array) -> jax.Array:
+        return _derived(x, g, win)
+
+    return cast("tuple[jax.Array, jax.Array]", jax.vjp(derived, *saved)[1](ct))
+
+
+def _second_push(win: Window, saved: Any, tangents: Any) -> jax.Array:
+    return _derived(tangents[0], saved[1], win) + _derived(saved[0], tangents[1], win)
+
+
+_weight_gradient.defvjp(_second_forward, _second_backward, _second_push)

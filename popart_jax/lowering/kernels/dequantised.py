@@ -7,12 +7,14 @@ On the CPU the integers are multiplied, and the sums are scaled: ``sum((x - p) s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...ops.arrays import Array
 from ...ops.kernels import platform
 from ...ops.quantize import LARGEST, dequantize_linear, integer_product
 from ...ops.registry import Gap, lowers
@@ -23,9 +25,10 @@ from .integers import convolution_last
 
 @lowers("DequantisedConv", domain=DOMAIN)
 def dequantised_conv(
-    x, x_scale, x_zero: Gap, w, w_scale, w_zero=None, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1,
-    kernel_shape=(), pads=(), strides=(),
-):  # fmt: skip
+    x: Array, x_scale: Array, x_zero: Gap, w: Array, w_scale: Array, w_zero: Array | None = None,
+    b: Array | None = None, /, *, auto_pad: str = "NOTSET", dilations: Sequence[int] = (), group: int = 1,
+    kernel_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> jax.Array:  # fmt: skip
     """Convolution of (N, H, W, C) with (kh, kw, C/group, M); the weight scale is one number, or one per filter."""
     if not _fits(math.prod(w.shape[:-1])):
         y = conv(
@@ -39,7 +42,10 @@ def dequantised_conv(
 
 
 @lowers("DequantisedMatMul", domain=DOMAIN)
-def dequantised_matmul(x, x_scale, x_zero: Gap, w, w_scale, w_zero=None, b=None, /, *, transB=0):
+def dequantised_matmul(
+    x: Array, x_scale: Array, x_zero: Gap, w: Array, w_scale: Array, w_zero: Array | None = None,
+    b: Array | None = None, /, *, transB: int = 0,
+) -> jax.Array:  # fmt: skip
     """x times w; the weight scale is one number, or one per column."""
     weights = w.T if transB else w
     if not _fits(weights.shape[-2 if weights.ndim > 1 else 0]):

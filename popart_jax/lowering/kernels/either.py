@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 from jax.interpreters import batching, mlir
 
-from ..._compat.jax import Primitive, compiles_for_this_process
+from ..._compat.jax import compiles_for_this_process, primitive
 
 Form = Callable[..., jax.Array]
 
 
+def _always(*_: Any) -> bool:
+    return True
+
+
 def either(
-    name: str, library: Form, own: Form, result: Callable[..., Any], apart: Callable[..., bool] = lambda *_: True
-) -> Primitive:
+    name: str, library: Form, own: Form, result: Callable[..., Any], apart: Callable[..., bool] = _always
+) -> Any:
     """A primitive of one array, by `library` on a CPU and in this process alone, else as `own`.
 
     Parameters
@@ -35,11 +39,12 @@ def either(
     apart : callable, optional
         Of operands, whether what follows from one index of the first one's first dimension does so from it alone.
     """
-    made = Primitive(name)
+    made = primitive(name)
 
     def lowered(context: Any, *operands: Any, **facts: Any) -> Any:
         form = library if compiles_for_this_process(context) else own
-        return mlir.lower_fun(partial(form, **facts), multiple_results=False)(context, *operands)
+        lower = cast("Callable[..., Any]", mlir.lower_fun(partial(form, **facts), multiple_results=False))
+        return lower(context, *operands)
 
     def batched(operands: Any, dims: Any, **facts: Any) -> Any:
         x, *others = operands
@@ -54,7 +59,10 @@ def either(
     def jitted(facts: tuple[tuple[str, Any], ...]) -> Form:
         return jax.jit(partial(made.bind, **dict(facts)))
 
-    made.def_impl(lambda *operands, **facts: jitted(tuple(facts.items()))(*operands))
+    def impl(*operands: Any, **facts: Any) -> jax.Array:
+        return jitted(tuple(facts.items()))(*operands)
+
+    made.def_impl(impl)
     made.def_abstract_eval(result)
     batching.primitive_batchers[made] = batched
     mlir.register_lowering(made, mlir.lower_fun(own, multiple_results=False))

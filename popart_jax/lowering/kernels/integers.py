@@ -11,9 +11,10 @@ split into groups of input channels whose sums stay below, and these are added a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ import numpy as np
 from jax import lax
 
 from ..._compat.jax import is_symbolic_dim
+from ...ops.arrays import Array
 from ...ops.convolution import check_groups, check_kernel
 from ...ops.kernels import note_call, platform
 from ...ops.quantize import LARGEST, centred, integer_convolution, integer_product, requantised
@@ -81,9 +83,16 @@ def _own_product(a: Any, b: Any) -> jax.Array:
     return total if _is_nothing(shift) else total - shift * _sum(b, (-2,))
 
 
+def _type_of_product(a: Any, b: Any) -> Any:
+    return _int32(a, (*a.shape[:-1], b.shape[-1]))
+
+
+def _is_one_matrix(_: Any, b: Any) -> bool:
+    return b.ndim == 2
+
+
 PRODUCT = either(
-    "product_of_bytes", onednn.product, _own_product, lambda a, b: _int32(a, (*a.shape[:-1], b.shape[-1])),
-    apart=lambda _, b: b.ndim == 2,
+    "product_of_bytes", onednn.product, _own_product, _type_of_product, apart=_is_one_matrix,
 )  # fmt: skip
 
 
@@ -102,17 +111,20 @@ def convolution_of_bytes(x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, *
 
 @lowers("ConvInteger", domain=DOMAIN)
 def conv_integer(
-    x, w, x_zero=None, w_zero=None, /, *, auto_pad="NOTSET", dilations=(), group=1, kernel_shape=(), pads=(), strides=()
-):  # fmt: skip
+    x: Array, w: Array, x_zero: Array | None = None, w_zero: Array | None = None, /, *, auto_pad: str = "NOTSET",
+    dilations: Sequence[int] = (), group: int = 1, kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> jax.Array:  # fmt: skip
     """Convolution of (N, H, W, C) with (kh, kw, C/group, M)."""
     return convolution_last(x, w, x_zero, w_zero, group, strides, dilations, pads, auto_pad, kernel_shape)
 
 
 @lowers("QLinearConv", domain=DOMAIN)
 def qlinear_conv(
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None, /, *, auto_pad="NOTSET", dilations=(), group=1,
-    kernel_shape=(), pads=(), strides=(),
-):  # fmt: skip
+    x: Array, x_scale: Array, x_zero: Array, w: Array, w_scale: Array, w_zero: Array, y_scale: Array, y_zero: Array,
+    b: Array | None = None, /, *, auto_pad: str = "NOTSET", dilations: Sequence[int] = (), group: int = 1,
+    kernel_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Array:  # fmt: skip
     """Convolution of (N, H, W, C) with (kh, kw, C/group, M)."""
     whole = convolution_last(x, w, x_zero, w_zero, group, strides, dilations, pads, auto_pad, kernel_shape)
     return requantised(whole, (-1,), b, x_scale, w_scale, y_scale, y_zero)
@@ -139,7 +151,7 @@ def _own_convolution(x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, *, 
     if platform() == "cpu" and _is_byte(x) and _is_byte(w):
         if group == 1 and x.ndim < 5:
             return _in_bytes(np.int8, x, w, x_zero, w_zero, group, win)
-        most = _EXACT // LARGEST**2 // int(np.prod(w.shape[:-2]))
+        most = _EXACT // LARGEST**2 // math.prod(w.shape[:-2])
         if w.shape[-2] <= (most if group > 1 else most * _MANY_PIECES):
             return _in_floats(centred(x, x_zero), centred(w, w_zero), group, win, most)
     of_filters = None if w_zero is None else w_zero.reshape(-1, *(1,) * (x.ndim - 1))
@@ -149,10 +161,11 @@ def _own_convolution(x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, *, 
     return jnp.moveaxis(integer_convolution.plain(data, kernels, x_zero, of_filters, group, **options), 1, -1)
 
 
-CORRELATION = either(
-    "correlation_of_bytes", onednn.correlation, _own_convolution,
-    lambda x, w, *, group, win: _int32(x, (x.shape[0], *win.positions, w.shape[-1])),
-)  # fmt: skip
+def _type_of_correlation(x: Any, w: Any, *, group: int, win: Window) -> Any:
+    return _int32(x, (x.shape[0], *win.positions, w.shape[-1]))
+
+
+CORRELATION = either("correlation_of_bytes", onednn.correlation, _own_convolution, _type_of_correlation)
 
 
 def _in_bytes(kind: Any, x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, win: Window) -> jax.Array:
@@ -189,7 +202,7 @@ def _correlated(x: jax.Array, w: Any, win: Window) -> jax.Array:
         return jnp.matmul(columns, w.reshape(-1, w.shape[-1]), preferred_element_type=jnp.int32)
     more = -x.shape[-1] % _TOGETHER if x.shape[-1] > 1 else 0
     data = jnp.pad(x, (*((0, 0),) * (x.ndim - 1), (0, more)))
-    kernels: Any = (np if isinstance(w, np.ndarray) else jnp).pad(w, (*((0, 0),) * (w.ndim - 2), (0, more), (0, 0)))
+    kernels: Any = (np if _is_numpy(w) else jnp).pad(w, (*((0, 0),) * (w.ndim - 2), (0, more), (0, 0)))
     flat = x.ndim == 3
     found = lax.conv_general_dilated(
         data[:, None] if flat else data, kernels[None] if flat else kernels, (1, *win.strides)[-2:], "VALID",
@@ -222,10 +235,14 @@ def _as(kind: Any, x: Any, zero: Any) -> tuple[Any, Any]:
     return (x.astype(np.int16) + np.int16(shift)).astype(kind) if shift else x, point
 
 
+def _is_numpy(x: Any) -> bool:
+    return isinstance(x, np.ndarray)
+
+
 def _sum(x: Any, axes: Sequence[int]) -> Any:
     """Sums over `axes`; of NumPy weights at once, because XLA takes seconds to fold sums of constants."""
-    return (np if isinstance(x, np.ndarray) else jnp).sum(x, tuple(axes), dtype=np.int32, keepdims=True)
+    return (np if _is_numpy(x) else jnp).sum(x, tuple(axes), dtype=np.int32, keepdims=True)
 
 
 def _is_nothing(point: Any) -> bool:
-    return isinstance(point, (np.ndarray, np.generic)) and not np.any(point)
+    return (_is_numpy(point) or isinstance(point, np.generic)) and not np.any(cast("np.ndarray", point))

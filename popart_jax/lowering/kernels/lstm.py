@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from ...ops import varying
+from ...ops.arrays import Array
 from ...ops.elementwise import accurate_tanh
 from ...ops.kernels import IPU, XLA, platform, weights_come_as_stored
 from ...ops.primitives import times_turned
@@ -54,13 +55,13 @@ def lstm_with_gates(reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mas
     return _forward(reverse, exact, xs, r, state, mask)[0]
 
 
-def _forward(reverse, exact, xs, r, state, mask):
+def _forward(reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mask: Any) -> tuple[tuple[Any, Any], list[Any]]:
     single = platform() == "cpu" and weights_come_as_stored() and state[0].shape[0] == 1  # of many rows it is slower
     turned = r if single else r.T
     times = times_turned if single else jnp.matmul
     gate, tanh = (jax.nn.sigmoid, accurate_tanh) if exact else (logistic, jnp.tanh)
 
-    def step(old, inputs):
+    def step(old: Any, inputs: Any):
         (h, c), (x, valid) = old, inputs
         z = x + times(h, turned)
         gates, g = gate(z[..., : 3 * h.shape[-1]]), tanh(z[..., 3 * h.shape[-1] :])
@@ -78,16 +79,18 @@ def _forward(reverse, exact, xs, r, state, mask):
     return (last, ys), saved
 
 
-def _fwd(reverse, exact, xs, r, state, mask):
+def _fwd(
+    reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mask: Any
+) -> tuple[tuple[Any, Any], tuple[list[Any], Any, Any]]:
     results, saved = _forward(reverse, exact, xs, r, state, mask)
     return results, (saved, r, mask)
 
 
-def _bwd(reverse, exact, residuals, cotangents):
+def _bwd(reverse: bool, exact: bool, residuals: Any, cotangents: Any) -> tuple[Array | None, ...]:
     (gates, hs, cs, ts), r, mask = residuals
     (dh, dc), dys = cotangents
 
-    def step(carry, inputs):
+    def step(carry: Any, inputs: Any):
         (dh, dc), (gate, c, t, dy, valid) = carry, inputs
         i, o, f, g = jnp.split(gate, 4, axis=-1)
         dh_in = dh + dy if valid is None else jnp.where(valid, dh + dy, 0)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -93,7 +93,7 @@ def works() -> bool:
 
     try:
         with outside_traces():
-            found = jax.jit(both)(data, weights)
+            found = cast("tuple[jax.Array, jax.Array]", jax.jit(both)(data, weights))
     except Exception:  # this jaxlib has no such library; the exception's class differs between releases
         return False
     wanted = np.matmul(data.astype(np.int32), weights.astype(np.int32))

@@ -5,12 +5,14 @@ Source: PopART writes the gradients of such slices one over the other, in the or
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from ...ops.arrays import Array
 from ...ops.graphcore.dynamic import put, take
 from ...ops.registry import lowers
 from ...ops.two_way import two_way
@@ -20,7 +22,10 @@ Places = tuple[int, ...]
 
 
 @lowers("SliceInTurn", domain=DOMAIN)
-def slice_in_turn(x, offset, destination=None, written=None, /, *, axes, sizes, noOverlap=1):
+def slice_in_turn(
+    x: Array, offset: Array, destination: Array | None = None, written: Array | None = None, /, *,
+    axes: Sequence[int], sizes: Sequence[int], noOverlap: int = 1,
+) -> tuple[Any, Array, Array | None]:  # fmt: skip
     """The slice; then, for the next slice of the same tensor, that tensor and a carrier of the positions written."""
     written = jnp.zeros_like(x) if written is None else written
     part, x, written = _in_turn(x, written, offset, tuple(axes), tuple(sizes))

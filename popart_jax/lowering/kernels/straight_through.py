@@ -6,7 +6,7 @@ derivative by the scale is then that of Esser et al., "Learned step size quantiz
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ def straight_through_quantize(
     divisor = spread(scale, x.shape, axis, block_size).astype(data.dtype)
     zero = None if zero_point is None else spread(zero_point, x.shape, axis, block_size)
     hard = quantized(data, divisor, zero, dtype, bool(saturate)).astype(jnp.float32)
-    limits = ml_dtypes.finfo(dtype) if is_float(np.zeros(0, dtype)) else ml_dtypes.iinfo(dtype)
+    limits = cast("Any", ml_dtypes.finfo(dtype) if is_float(np.zeros(0, dtype)) else ml_dtypes.iinfo(dtype))
     soft = (data / divisor).astype(jnp.float32) + (0 if zero is None else zero.astype(jnp.float32))
     inside = (soft >= float(limits.min)) & (soft <= float(limits.max))
     return _through(hard, jnp.where(inside, soft, jax.lax.stop_gradient(soft)))

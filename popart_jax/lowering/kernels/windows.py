@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...ops.arrays import lowest
-from ...ops.gradients import may_be_computed_again
+from ...ops.gradients import may_be_computed_again, pulled_back
 from ...ops.kernels import IPU, XLA
 from ...ops.pooling import fold_windows, padded, share_gradient
 from ...ops.windows import Window, taps
@@ -56,7 +56,7 @@ def _along(win: Window, axis: int, shape: tuple[int, ...]) -> Window:
 def _taps_of_unpadded(x: jax.Array, win: Window, neutral: Any) -> list[jax.Array]:
     """The taps, each padded where it reads beyond the data: with strides that writes less than padding the data."""
     lead = x.ndim - len(win.kernel)
-    found = []
+    found: list[jax.Array] = []
     for index in product(*map(range, win.kernel)):
         spans = [
             _span(i * d - lo, s, size, n)
@@ -88,7 +88,7 @@ def share_by_vertex(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> ja
     """The gradient as the single operation that the IPU has for it; JAX has none for dilated windows."""
     if max(win.dilations) > 1:
         return share_gradient.plain(x, y, g, win)
-    return jax.vjp(lambda v: fold_windows(v, win, lowest(v.dtype), jnp.maximum, lax.max), x)[1](g)[0]
+    return pulled_back(lambda v: fold_windows(v, win, lowest(v.dtype), jnp.maximum, lax.max), x, g)
 
 
 @share_gradient.form_for(XLA)

@@ -228,7 +228,8 @@ class _Walk:
         avals = [v.aval for v in eqn.params["branches"][0].jaxpr.invars]
         of_known, of_others = ([a for a, k in zip(avals, early, strict=True) if k is w] for w in (True, False))
         made = [jax.eval_shape(halves.early, *of_known) for halves, _ in found]
-        branches, begin = [], 0
+        branches: list[Any] = []
+        begin = 0
         for (halves, _), own in zip(found, made, strict=True):
             late = partial(_late_branch, halves.late, begin, len(own), sum(map(len, made)))
             branches.append(jax.make_jaxpr(late)(*(a for one in made for a in one), *of_others))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.dtype):
         return value.name
     if isinstance(value, np.generic):  # sizes computed by NumPy
-        return value.item()
+        return cast("np.generic[Any]", value).item()
     if value is None or isinstance(value, int):
         return value
     return [_plain(v) for v in value]

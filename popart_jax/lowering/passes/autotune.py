@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -90,14 +90,17 @@ def _found(file: Path) -> Mapping[str, str] | None:
         options = json.loads(file.read_text())["options"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return options if isinstance(options, dict) and all(isinstance(v, str) for v in options.values()) else None
+    if not isinstance(options, dict):
+        return None
+    texts = cast("dict[str, Any]", options)
+    return texts if all(isinstance(v, str) for v in texts.values()) else None
 
 
 def _time(call: Any, avals: Sequence[Any]) -> float:
     """Least time of several runs on zeros [s]; arguments are created for each run, since the call may donate them."""
-    times = []
+    times: list[float] = []
     for _ in range(_RUNS):
-        args = jax.block_until_ready([jnp.zeros(a.shape, a.dtype) for a in avals])
+        args = cast("list[jax.Array]", jax.block_until_ready([jnp.zeros(a.shape, a.dtype) for a in avals]))
         started = time.perf_counter()
         jax.block_until_ready(call(*args))
         times.append(time.perf_counter() - started)

@@ -69,7 +69,8 @@ def _part(graph: ir.Graph, start: ir.Value, protected: Collection[str]) -> Part 
     """The nodes up to the last reader of a large result, if a single tensor leaves them and they are light."""
     nodes = _by_image(graph, start)
     place = {node: i for i, node in enumerate(nodes)}
-    last, until = [], -1
+    last: list[int] = []
+    until = -1
     for node in nodes:
         (value,) = node.outputs
         users = [len(nodes) if _stays(value, protected) else -1, *(place.get(u, len(nodes)) for u in value.consumers())]
@@ -84,7 +85,8 @@ def _part(graph: ir.Graph, start: ir.Value, protected: Collection[str]) -> Part 
 
 def _by_image(graph: ir.Graph, start: ir.Value) -> list[ir.Node]:
     """The nodes whose results follow from `start` row by row."""
-    follows, nodes = {start}, []
+    follows = {start}
+    nodes: list[ir.Node] = []
     for node in graph if _sized(start) else ():
         if not follows.isdisjoint(node.inputs) and _keeps_rows(node, follows) and _sized(node.outputs[0]):
             follows.update(node.outputs)
