@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -174,7 +174,7 @@ class Executable:
 
     def _to_the_end(self, *arguments: Any) -> Any:
         try:
-            return jax.block_until_ready(self.call(*arguments))
+            return cast("Any", jax.block_until_ready(self.call(*arguments)))
         except Exception:
             forget_effects()
             raise
@@ -192,7 +192,11 @@ class Executable:
     def prepare(self, fixed: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments that the program takes in place of the fixed variables."""
         values = tuple(fixed[n] for n in self.step.fixed)
-        return values if self.preparation is None else self.preparation.take(values, jax.device_put)
+        return (
+            values
+            if self.preparation is None
+            else self.preparation.take(values, cast("Callable[..., jax.Array]", jax.device_put))
+        )
 
     def host_views(self, arguments: Sequence[Any]) -> dict[str, np.ndarray]:
         """Fixed variables as views of the arguments that `prepare` returned, if those hold them in another layout."""

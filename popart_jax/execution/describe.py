@@ -55,9 +55,14 @@ def replicated(fn: Any, program: Program) -> Any:
     if count == 1:
         return fn
 
+    def of_one(*args: Any) -> Any:
+        return fn(*args)
+
+    def first(x: Any) -> Any:
+        return x[0]
+
     def one(*args: Any) -> Any:
-        every = jax.vmap(lambda *a: fn(*a), in_axes=None, axis_name="replica", axis_size=count)(*args)
-        return jax.tree.map(lambda x: x[0], every)
+        return jax.tree.map(first, jax.vmap(of_one, in_axes=None, axis_name="replica", axis_size=count)(*args))
 
     return one
 

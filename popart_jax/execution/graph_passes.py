@@ -69,7 +69,7 @@ def _traced(graph: ir.Graph, types: Mapping[str, Type]) -> Iterator[tuple[ir.Val
 def _orders(graph: ir.Graph, program: Program, training: Training | None) -> dict[str, tuple[int, ...]]:
     """For each trained weight with a Transpose as its only reader, that order of dimensions; the same for its slots."""
     orders: dict[str, tuple[int, ...]] = {}
-    for weight, rule in {} if training is None else training.rules.items():
+    for weight, rule in () if training is None else training.rules.items():
         value = graph.initializers.get(weight)
         order = None if value is None or weight in program.copies else _wanted_order(value)
         if order is None:

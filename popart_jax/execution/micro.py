@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,8 @@ from .program import AXIS, GENERATORS, SEED, Program, Training
 from .recomputation import forward_values
 
 GRADIENT = "Gradient___"
+Pull = Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]
+"""From gradients of results to those of weights and of probed tensors."""
 _UPDATE = 1 << 20  # offset that gives the update other random numbers than the graph's nodes
 
 
@@ -126,7 +128,7 @@ def _differentiate(
         found = forward_values(program, bound, [*want, training.loss], inner)
         return jnp.asarray(found[training.loss]), found
 
-    loss, pull, found = jax.vjp(forward, weights, probes, has_aux=True)
+    loss, pull, found = cast("tuple[Any, Pull, Any]", jax.vjp(forward, weights, probes, has_aux=True))
     scale = jnp.asarray(loss_scale).astype(loss.dtype)
     with jax.named_scope("backward"):
         of_weights, of_probes = pull(jnp.broadcast_to(scale, loss.shape))
@@ -165,7 +167,8 @@ def _differentiate_whole_numbers(
         bound, inner = with_probes(given, probes, settings)
         return jnp.asarray(evaluate(program.graph, bound, [training.loss], inner)[training.loss]).sum()
 
-    slopes = jax.grad(loss_of)({n: jnp.zeros(kind.shape, jnp.float32) for n, kind in kinds.items()})
+    nothing = {n: jnp.zeros(kind.shape, jnp.float32) for n, kind in kinds.items()}
+    slopes = cast("dict[str, jax.Array]", jax.grad(loss_of)(nothing))
     scale = jnp.asarray(loss_scale).astype(training.loss_type.dtype)
     gradients = {n: (slopes[n] * scale).astype(kind.dtype) for n, kind in kinds.items()}
     gradients[training.loss] = jnp.broadcast_to(scale, training.loss_type.shape)
@@ -197,8 +200,8 @@ def _before_casts(
         found = evaluate(program.graph, bound, sorted({name for name, _ in of_casts}), inner)
         return [jnp.asarray(found[name]) for name, _ in of_casts]
 
-    cast, pull = jax.vjp(sources, weights, probes)
-    return pull([slope.astype(x.dtype) for (_, slope), x in zip(of_casts, cast, strict=True)])
+    made, pull = cast("tuple[list[jax.Array], Pull]", jax.vjp(sources, weights, probes))
+    return pull([slope.astype(x.dtype) for (_, slope), x in zip(of_casts, made, strict=True)])
 
 
 def wide_loss(
@@ -229,8 +232,7 @@ def rounding_key(program: Program, words: Mapping[str, Any]) -> Any:
     state = words.get(GENERATORS, words.get(SEED))
     if state is None or not program.options.rounds_stochastically:
         return None
-    key = jax.random.wrap_key_data(jnp.stack([state[1], state[0]]), impl="threefry2x32")
-    return jax.random.fold_in(key, _UPDATE)
+    return jax.random.fold_in(_key(state[1], state[0]), _UPDATE)
 
 
 def micro_batch_key(program: Program, seed: Any) -> tuple[Any, Any]:
@@ -245,4 +247,8 @@ def micro_batch_key(program: Program, seed: Any) -> tuple[Any, Any]:
     low, high = seed[0], seed[1]
     if program.structure.replicas > 1:
         low = low + lax.axis_index(AXIS).astype(jnp.uint32)
-    return seed, jax.random.wrap_key_data(jnp.stack([high, low]), impl="threefry2x32")
+    return seed, _key(high, low)
+
+
+def _key(high: jax.Array, low: jax.Array) -> jax.Array:
+    return cast("jax.Array", jax.random.wrap_key_data(jnp.stack([high, low]), impl="threefry2x32"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import onnx_ir as ir
@@ -50,7 +50,7 @@ def _segment(
         return moves
 
     policy = jax.checkpoint_policies.save_only_these_names(*saved)
-    return jax.checkpoint(traced, policy=policy)() | fixed
+    return cast("dict[str, Any]", jax.checkpoint(traced, policy=policy)()) | fixed
 
 
 def _segments(

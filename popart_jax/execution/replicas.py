@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ def mesh_for(replicas: int, parts: int = 1, devices: Sequence[Any] | None = None
     popart_runtime_error
         There are several processes or parts, but too few devices.
     """
-    found = list(jax.devices() if devices is None else devices)
+    found = list(cast("Sequence[Any]", jax.devices()) if devices is None else devices)
     if jax.process_count() > 1:
         if len(found) < replicas * parts or replicas % jax.process_count():
             each = "one device" if parts == 1 else f"{parts} devices"
@@ -93,4 +93,8 @@ def _is_axis(x: Any) -> bool:
 
 def map_axes(fn: Callable[[Any, Any], Any], axes: Any, tree: Any) -> Any:
     """Apply `fn(axis, x)` to all arrays of a pytree; the axes may be a prefix of its tree."""
-    return jax.tree.map(lambda axis, part: jax.tree.map(partial(fn, axis), part), axes, tree, is_leaf=_is_axis)
+
+    def of_part(axis: Any, part: Any) -> Any:
+        return jax.tree.map(partial(fn, axis), part)
+
+    return jax.tree.map(of_part, axes, tree, is_leaf=_is_axis)

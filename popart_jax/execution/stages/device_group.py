@@ -16,7 +16,7 @@ from ..batches import at_the_end
 from ..loss_scaling import FACTOR, Scaling
 from ..micro import in_own_order, rounding_key
 from ..program import Anchor, Program, Training
-from .place import Place, each, replica_axes
+from .place import Axes, Place, always, each, replica_axes
 
 Arrays = dict[str, Any]
 
@@ -45,24 +45,37 @@ class Functions:
         def state(carried: Arrays, *_: Any) -> dict[str, int | None]:
             return replica_axes(program, carried)
 
+        def second(_: Any, carried: Arrays, *__: Any) -> dict[str, int | None]:
+            return state(carried)
+
+        def lone(carried: Arrays) -> Axes:
+            return (state(carried),)
+
+        def given(carried: Arrays, *_: Any) -> Axes:
+            return (state(carried), one, one, None, None, None)
+
+        def elsewhere_and_given(_: Any, carried: Arrays, *__: Any) -> Axes:
+            return (one, *given(carried))
+
+        def applied(_: Any, carried: Arrays, *__: Any) -> Axes:
+            return (state(carried), one)
+
+        def counts_and_state(_: Any, carried: Arrays) -> Axes:
+            return (one, state(carried))
+
+        def held_and_state(_: Any, carried: Arrays) -> Axes:
+            return (buffers, state(carried))
+
         def compiled(function: Callable[..., Any], takes: Any, gives: Any) -> Callable[..., Any]:
             return group.place.compiled(program, function, takes, gives)
 
-        self.start = compiled(self._start, lambda carried: (state(carried),), lambda *_: one)
-        self.accumulate = compiled(
-            self._accumulate, lambda *_: (one, one, None, None, None, None), lambda *_: (one, one)
-        )
-        self.squares = compiled(
-            self._squares, lambda carried, *_: (state(carried), one, one, None, None, None), lambda *_: one
-        )
-        self.apply = compiled(
-            self._apply,
-            lambda _, carried, *__: (one, state(carried), one, one, None, None, None),
-            lambda _, carried, *__: (state(carried), one),
-        )
-        self.count = compiled(self._count, lambda *_: (one, one), lambda *_: (one, one))
-        self.decide = compiled(self._decide, lambda _, carried: (one, state(carried)), lambda _, c: state(c))
-        self.last = compiled(self._last, lambda _, carried: (buffers, state(carried)), lambda *_: buffers)
+        self.start = compiled(self._start, lone, always(one))
+        self.accumulate = compiled(self._accumulate, always((one, one, None, None, None, None)), always((one, one)))
+        self.squares = compiled(self._squares, given, always(one))
+        self.apply = compiled(self._apply, elsewhere_and_given, applied)
+        self.count = compiled(self._count, always((one, one)), always((one, one)))
+        self.decide = compiled(self._decide, counts_and_state, second)
+        self.last = compiled(self._last, held_and_state, always(buffers))
         self.empty = jax.jit(self._empty, out_shardings=group.place.sharding(buffers))
 
         @cache
@@ -71,9 +84,10 @@ class Functions:
                 plain = in_own_order(program, {**made, **shared})
                 return buffers_of.record(held, group.anchors, plain, counter, repeat)
 
-            return compiled(
-                function, lambda _, __, shared, ___: (buffers, one, state(shared), None), lambda *_: buffers
-            )
+            def takes(_: Any, __: Any, shared: Arrays, ___: Any) -> Axes:
+                return (buffers, one, state(shared), None)
+
+            return compiled(function, takes, always(buffers))
 
         self.record = record
 

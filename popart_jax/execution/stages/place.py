@@ -19,6 +19,15 @@ from ..replicas import map_axes, replicate, spec
 Axes = Any  # None, int, or a pytree of them, as for `replicate`
 
 
+def always(axes: Axes) -> Callable[..., Axes]:
+    """The same axes, whatever the arguments are; see `Place.compiled`."""
+
+    def given(*_: Any) -> Axes:
+        return axes
+
+    return given
+
+
 @dataclass(frozen=True)
 class Place:
     """The devices on which a stage runs.

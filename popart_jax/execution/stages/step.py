@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -67,7 +67,7 @@ class StagedExecutable:
         self.program, self.step = program, step_of(program, hyper_size)
         self.units = cut(program, pipelined=pipelined)
         known: dict[str, np.ndarray] = {}
-        devices = jax.local_devices()
+        devices = cast("list[Any]", jax.local_devices())
         highest = max((u.device for u in self.units), default=0)
         if highest >= len(devices):
             raise popart_exception(
@@ -88,7 +88,7 @@ class StagedExecutable:
         for target, source in self.program.copies.items():
             at = next((i for i, unit in enumerate(self.units) if source in unit.inside), 0)
             found.setdefault(target, at)
-        for weight, rule in {} if self.program.training is None else self.program.training.rules.items():
+        for weight, rule in () if self.program.training is None else self.program.training.rules.items():
             for slot in rule.slots:
                 found[slot.name] = found.get(weight, 0)
         return found
@@ -97,7 +97,7 @@ class StagedExecutable:
     def groups(self) -> list[Group]:
         """The part of the program in each place."""
         program = self.program
-        found = []
+        found: list[Group] = []
         for place in self.mesh:
             mine = {n for n in program.variables if self.place_of(n) == place}
             training = program.training

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from ...lowering.interpreter import Settings, evaluate
 from ..micro import in_own_order, micro_batch_key, shown_gradients, wanted_tensors, wide_loss, with_probes
 from ..program import GENERATORS, SEED, Program
 from .cut import Unit
-from .place import Place, each, replica_axes
+from .place import Axes, Place, always, each, replica_axes
 
 Arrays = dict[str, Any]
 
@@ -47,17 +47,24 @@ class Passes:
         self._makes = list(unit.makes)
         self.trained = [n for n in unit.bound if program.training is not None and n in program.training.rules]
         one, copied = each(program), replica_axes(program, self._copied)
+
+        def forward_axes(bound: Arrays, *_: Any) -> Axes:
+            return (replica_axes(program, bound), one, None)
+
+        def backward_axes(bound: Arrays, *_: Any) -> Axes:
+            return (*forward_axes(bound), one)
+
         self.forward = place.compiled(
             program,
             self._forward,
-            lambda bound, *_: (replica_axes(program, bound), one, None),
-            lambda *_: (one, copied, one),
+            forward_axes,
+            always((one, copied, one)),
         )
         self.backward = place.compiled(
             program,
             self._backward,
-            lambda bound, *_: (replica_axes(program, bound), one, None, one),
-            lambda *_: (one, one, one),
+            backward_axes,
+            always((one, one, one)),
         )
 
     def _forward(self, bound: Arrays, entering: Arrays, words: Arrays) -> tuple[Arrays, Arrays, Arrays]:
@@ -85,7 +92,8 @@ class Passes:
             found = self._evaluate({**others, **weights}, {**fixed, **floats}, words, probes, backward=True)
             return {n: jnp.asarray(found[n]) for n in leaving}
 
-        made, pull = jax.vjp(run, weights, floats, probes)
+        made, pull = cast("tuple[Arrays, Callable[[Arrays], tuple[Arrays, Arrays, Arrays]]]",
+                          jax.vjp(run, weights, floats, probes))  # fmt: skip
         with jax.named_scope("backward"):
             slopes = {
                 n: jnp.broadcast_to(jnp.asarray(x).astype(made[n].dtype), made[n].shape) for n, x in leaving.items()

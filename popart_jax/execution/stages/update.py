@@ -60,7 +60,8 @@ class Update:
 
     def _finish(self, gradients: Arrays, counted: Arrays, words: Arrays) -> None:
         """Update the weights; `gradients` are empty where they were accumulated."""
-        run, structure, asked = self._run, self._structure, []
+        run, structure = self._run, self._structure
+        asked: list[tuple[Any, ...]] = []
         for i in range(len(run.functions)):
             mine = self._of_group(i, gradients)
             asked.append((run.of_group(i), self._working[i], mine, run.hyper, self._followed(i), words))
@@ -84,7 +85,7 @@ class Update:
         if not self._training.clips or len(asked) == 1:
             return [[] for _ in asked]
         found = [functions.squares(*given) for functions, given in zip(run.functions, asked, strict=True)]
-        sums = []
+        sums: list[list[Any]] = []
         for i, group in enumerate(run.groups):
             others = [[group.place.put(x, each(run.program)) for x in f] for j, f in enumerate(found) if j != i]
             sums.append([sum(clip[1:], start=clip[0]) for clip in zip(*others, strict=True)])

@@ -86,5 +86,5 @@ def _code(function: Any) -> bytes:
     if not isinstance(function, FunctionType):
         return b""
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    plain = [v for v in defaults if isinstance(v, (bool, int, float, str, np.generic))]
+    plain: list[Any] = [v for v in defaults if isinstance(v, (bool, int, float, str, np.generic))]
     return marshal.dumps(function.__code__, 2) + repr(plain).encode()

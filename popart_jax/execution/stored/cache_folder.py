@@ -57,7 +57,7 @@ def mark_used(path: Path) -> None:
 
 def _make_room(newest: Path) -> None:
     """Delete our least recently used files until the rest is within the limit."""
-    found = []
+    found: list[tuple[float, int, Path]] = []
     for path in newest.parent.glob(f"*{SUFFIX}"):
         if path != newest and _OURS.fullmatch(path.name):
             with contextlib.suppress(OSError):  # another process deleted it

@@ -13,11 +13,11 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -93,7 +93,7 @@ def _serialized(handle: str, compiled: Any) -> tuple[bytes, int, int]:
     from jax.experimental import serialize_executable
 
     try:
-        code, arguments, results = serialize_executable.serialize(compiled)
+        code, arguments, results = cast("tuple[bytes, Any, Any]", serialize_executable.serialize(compiled))
     except Exception as err:  # JAX and XLA raise errors of different classes here
         raise popart_exception(f"The compiled program {handle or _MAIN!r} can't be written to a file: {err}") from err
     return code, arguments.num_leaves, results.num_leaves
@@ -169,9 +169,8 @@ class Sealed:
             return None
         *counts, _ = self._trusted["handles"][handle]
         arguments, results = (tuple(range(n)) for n in counts)
-        return serialize_executable.deserialize_and_load(
-            code, jax.tree.structure((arguments, {})), jax.tree.structure(results)
-        )
+        tree = cast("Callable[[Any], Any]", jax.tree.structure)
+        return serialize_executable.deserialize_and_load(code, tree((arguments, {})), tree(results))
 
     def code(self, handle: str) -> bytes | None:
         """The stored bytes of a program, None if there is none with this handle; errors as for `load`."""

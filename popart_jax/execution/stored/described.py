@@ -6,14 +6,14 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -45,15 +45,16 @@ def described(value: Any) -> str:
         It contains an object that only its address identifies.
     """
     if isinstance(value, Mapping):
-        return f"{{{', '.join(sorted(f'{described(k)}: {described(v)}' for k, v in value.items()))}}}"
+        items = cast("Mapping[Any, Any]", value).items()
+        return f"{{{', '.join(sorted(f'{described(k)}: {described(v)}' for k, v in items))}}}"
     if isinstance(value, (set, frozenset)):
-        return f"{{{', '.join(sorted(map(described, value)))}}}"
+        return f"{{{', '.join(sorted(map(described, cast('Iterable[Any]', value))))}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(described, value))}]"
+        return f"[{', '.join(map(described, cast('Iterable[Any]', value)))}]"
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     if isinstance(value, (str, bytes, int, float, Enum, np.generic, np.dtype, type(None))):
-        return repr(value)
+        return repr(cast("Any", value))
     if isinstance(value, type) or callable(value):
         return _by_name(value)
     found = _fields(value)
@@ -79,8 +80,10 @@ def _fields(value: Any) -> dict[str, Any] | None:
     """Fields of an object; None if its class is not written in Python."""
     if is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in fields(value)}
-    slots = {n: getattr(value, n, None) for c in type(value).__mro__ for n in getattr(c, "__slots__", ())}
-    return slots | vars(value) if hasattr(value, "__dict__") else slots or None
+    slots: dict[str, Any] = {
+        n: getattr(value, n, None) for c in type(value).__mro__ for n in getattr(c, "__slots__", ())
+    }
+    return {**slots, **vars(value)} if hasattr(value, "__dict__") else slots or None
 
 
 @cache

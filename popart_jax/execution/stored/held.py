@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -35,8 +36,8 @@ class ResidentState:
     arrays: Mapping[str, jax.Array]
     variables: Mapping[str, Variable]
     replace: Callable[[Mapping[str, jax.Array], Mapping[str, Any]], None]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    model: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    model: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def plain(self) -> dict[str, jax.Array]:
         """The arrays that are not empty, with dimensions in the model's order."""
@@ -50,7 +51,8 @@ class ResidentState:
         variable = self.variables.get(name)
         if variable is None or variable.order is None:
             return x
-        return jax.jit(lambda y: turn(variable, y))(x)  # jitted, since other processes may hold parts of it
+        jitted = jax.jit(partial(turn, variable))  # since other processes may hold parts of it
+        return cast("jax.Array", jitted(x))
 
 
 def fed_numbers(x: Any) -> list[float] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Container
-from typing import Any
+from typing import Any, cast
 
 import jax
 import onnx
@@ -57,7 +57,12 @@ def model_facts(source: StrippedModel, arguments: Container[str]) -> bytes:
 
 
 def _package() -> tuple[Any, ...]:
-    return __version__, jax.__version__, jaxlib_version, [(d.platform, d.device_kind) for d in jax.devices()]
+    return (
+        __version__,
+        jax.__version__,
+        jaxlib_version,
+        [(d.platform, d.device_kind) for d in cast("list[Any]", jax.devices())],
+    )
 
 
 def _this_machine() -> tuple[Any, ...]:
