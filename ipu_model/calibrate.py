@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from scipy.optimize import least_squares, nnls
+from scipy import optimize
 
 from ipu_model.published.formula import FIXED, Formula
 from ipu_model.published.rows import model, target_of
@@ -38,12 +38,12 @@ class Calibration:
 
     target: Target
     constants: dict[str, float]
-    train: Errors = field(default_factory=dict)
-    validation: Errors = field(default_factory=dict)
+    train: Errors = field(default_factory=dict[str, dict[str, float]])
+    validation: Errors = field(default_factory=dict[str, dict[str, float]])
 
     def save(self, path: Path, source: str) -> None:
         """Store the constants as a data file, each with its source."""
-        old = json.loads(path.read_text())["constants"] if path.exists() else {}
+        old: dict[str, Any] = json.loads(path.read_text())["constants"] if path.exists() else {}
         starts = {k: {"start": row["start"]} for k, row in old.items() if "start" in row}
         new = {k: {"value": _rounded(v), "source": source, **starts.get(k, {})} for k, v in self.constants.items()}
         rows = {**old, **new}
@@ -103,7 +103,10 @@ def calibrate(
         Minimises a soft L1 norm of ``log(predicted / published)``.
     """
     rows = [f for f in figures if isinstance(f.get("value"), int | float)]
-    chip = target if callable(target) else (lambda f: target or target_of(f))
+
+    def chip(f: Figure) -> Target:
+        return target(f) if callable(target) else target or target_of(f)
+
     models = [(f, model(f, chip(f)), chip(f)) for f in rows]
     train, validation = split_by_case(rows, keep) if keep < 1 else (rows, [])
     prefixes = tuple(names) or ("",)
@@ -154,7 +157,9 @@ def _fit(models: list[tuple[Figure, Formula, Target]], prefixes: tuple[str, ...]
         prior = squares[count:]
         return np.hstack([soft, [prior, np.ones_like(prior), np.zeros_like(prior)]])
 
-    minimise: Any = least_squares  # its annotations know only the names of built-in losses and derivatives
+    minimise = cast(
+        "Any", optimize.least_squares
+    )  # its annotations know only the names of built-in losses and derivatives
     found = minimise(residuals, np.zeros(len(used)), jacobian, loss=loss, x_scale="jac")
     return dict(zip(used, (start[:-1] * np.exp(found.x)).tolist(), strict=True))
 
@@ -176,7 +181,7 @@ def _start(
         return start
     weight = (np.sqrt(balance) / goal)[plain]
     rest = goal[plain] - matrix[plain][:, [*~new, True]] @ np.append(start[~new], 1.0)
-    found, _ = nnls(matrix[plain][:, [*new, False]] * weight[:, None], rest * weight)
+    found = cast("np.ndarray", optimize.nnls(matrix[plain][:, [*new, False]] * weight[:, None], rest * weight)[0])
     with np.errstate(divide="ignore"):
         whole = np.min(np.where(matrix[:, :-1] > 0, goal[:, None] / matrix[:, :-1], np.inf), axis=0)
     # a constant that least squares sets to zero starts at a thousandth of what alone would explain its smallest figure

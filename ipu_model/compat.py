@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 
@@ -34,7 +34,7 @@ def is_jaxpr(value: Any) -> bool:
 def inner_jaxprs(params: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Every jaxpr among the parameters of an equation, with the parameter's name."""
     for name, value in params.items():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
+        for item in cast("Sequence[Any]", value) if isinstance(value, (tuple, list)) else (value,):
             if is_jaxpr(item):
                 yield name, item
 

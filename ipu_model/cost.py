@@ -15,7 +15,7 @@ Number = Any
 
 def larger(a: Number, b: Number) -> Number:
     """Maximum of two numbers, exact, of plain numbers or of traced JAX values alike."""
-    if isinstance(a, (int, float, np.number)) and isinstance(b, (int, float, np.number)):
+    if all(isinstance(x, (int, float, np.number)) for x in (a, b)):
         return a if a >= b else b
     return jnp.maximum(a, b)
 

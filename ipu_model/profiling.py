@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 
@@ -85,7 +85,7 @@ def _data(leaves: Sequence[Any]) -> list[int]:
 
 
 def _traced(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-    leaves, tree = jax.tree.flatten(tuple(args))
+    leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(tuple(args)))
     places = _data(leaves)
     if len(places) == len(leaves):
         return jax.make_jaxpr(fn)(*args)
@@ -103,10 +103,11 @@ def _arguments(fn: Callable[..., Any], args: Sequence[Any]) -> list[Argument]:
         bound = inspect.signature(fn).bind(*args).arguments
     except (TypeError, ValueError):  # a built-in without a signature
         return []
-    leaves, _ = jax.tree.flatten_with_path(tuple(bound.values()))
+    leaves = cast("list[tuple[Any, Any]]", jax.tree.flatten_with_path(tuple(bound.values()))[0])
     names = list(bound)
     paths = [leaves[at][0] for at in _data([leaf for _, leaf in leaves])]
-    return [Argument(names[at.idx] + jax.tree_util.keystr(tuple(path))) for at, *path in paths]
+    places = [(int(at.idx), jax.tree_util.keystr(tuple(path))) for at, *path in paths]
+    return [Argument(names[place] + path) for place, path in places]
 
 
 def profile_jaxpr(

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -188,10 +188,10 @@ def flops(op: Op) -> float:
     """Floating point operations of an equation; transcendental functions count as several."""
     out = sum(t.size for t in op.outputs)
     if op.primitive == "dot_general":
-        (contracted, _), _ = op.params["dimension_numbers"]
+        contracted: tuple[int, ...] = op.params["dimension_numbers"][0][0]
         return 2.0 * out * math.prod(op.inputs[0].shape[d] for d in contracted)
     if op.primitive == "conv_general_dilated":
-        spec = op.params["dimension_numbers"].rhs_spec
+        spec: tuple[int, ...] = op.params["dimension_numbers"].rhs_spec
         return 2.0 * out * math.prod(op.inputs[1].shape[d] for d in spec[1:])
     if op.primitive in _elementwise():
         return float(out * SLOW.get(op.primitive, 1))
@@ -209,15 +209,23 @@ def _elementwise() -> frozenset[str]:
     return frozenset(elementwise.RULES)
 
 
+def _squared(a: jax.Array) -> jax.Array:
+    return a @ a
+
+
+def _one_more(a: jax.Array) -> jax.Array:
+    return a + 1.0
+
+
 @functools.cache
 def this_machine() -> Roofline:
     """The machine that JAX runs on, measured once per process (less than a second)."""
-    device = jax.devices()[0]
+    device = cast("list[Any]", jax.devices())[0]
     matrix = jnp.ones((1024, 1024), jnp.float32)
     vector = jnp.ones((16 * 1024 * 1024,), jnp.float32)
-    product = _seconds(jax.jit(lambda a: a @ a), matrix)
-    copy = _seconds(jax.jit(lambda a: a + 1.0), vector)
-    launch = _seconds(jax.jit(lambda a: a + 1.0), jnp.ones(()))
+    product = _seconds(jax.jit(_squared), matrix)
+    copy = _seconds(jax.jit(_one_more), vector)
+    launch = _seconds(jax.jit(_one_more), jnp.ones(()))
     return Roofline(
         f"roofline_{device.platform}", 2 * 1024**3 / product, 2 * vector.nbytes / copy, launch, _memory(device)
     )

@@ -6,6 +6,7 @@ import math
 
 from ipu_model.cost import cdiv
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
+from ipu_model.partition import Spread
 from ipu_model.walk.program import Op
 
 CYCLES = {"cumsum": 2.0, "cumprod": 2.0, "cummax": 3.0, "cummin": 3.0, "cumlogsumexp": 20.0}
@@ -15,7 +16,8 @@ def price(op: Op, ctx: Context) -> OpCost:
     """A scan of each tile's elements, ``log2`` steps over the totals of the tiles of a row, and one addition."""
     source = op.inputs[0]
     spread = ctx.spread(source)
-    length = source.shape[op.params["axis"]] if source.shape else 1
+    axis: int = op.params["axis"]
+    length = source.shape[axis] if source.shape else 1
     rows = max(1, source.size // max(1, length))
     per_op = CYCLES[op.primitive]
     workers = ctx.target.workers
@@ -34,7 +36,7 @@ def price(op: Op, ctx: Context) -> OpCost:
     return OpCost(tuple(parts), flops=source.size, outputs=(spread,), layout="keep")
 
 
-def _step(name: str, compute: float, spread, dtype: str, op: Op) -> Superstep:
+def _step(name: str, compute: float, spread: Spread, dtype: str, op: Op) -> Superstep:
     return Superstep(
         name, compute, tiles=spread.tiles, vertices=spread.tiles, vertex=f"popops::Scan<{op.primitive},{dtype}>",
         balance=spread.balance,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipu_model.cost import cdiv
@@ -36,12 +36,16 @@ COPIES = (
 EXCHANGES = ("input_exchange", "weight_exchange")
 
 
+def _sizes(shape: tuple[int, ...], dims: Sequence[int]) -> int:
+    return math.prod(shape[d] for d in dims)
+
+
 def dot_general(op: Op, ctx: Context) -> OpCost:
     """A grouped product ``[g, m, k] x [g, k, n]``."""
     lhs, rhs = op.inputs[:2]
     (lc, rc), (lb, rb) = op.params["dimension_numbers"]
-    k = math.prod(lhs.shape[d] for d in lc)
-    groups = math.prod(lhs.shape[d] for d in lb)
+    k = _sizes(lhs.shape, lc)
+    groups = _sizes(lhs.shape, lb)
     m = math.prod(s for d, s in enumerate(lhs.shape) if d not in (*lc, *lb))
     n = math.prod(s for d, s in enumerate(rhs.shape) if d not in (*rc, *rb))
     if not (m and n and k and groups):
@@ -62,9 +66,9 @@ def ragged_dot(op: Op, ctx: Context) -> OpCost:
     ragged = set(numbers.lhs_ragged_dimensions)
     groups = max(1, sizes.shape[-1])
     m = math.prod(s for d, s in enumerate(lhs.shape) if d not in (*lc, *lb))
-    k = math.prod(lhs.shape[d] for d in lc)
+    k = _sizes(lhs.shape, lc)
     n = math.prod(s for d, s in enumerate(rhs.shape) if d not in (*rc, *rb, *numbers.rhs_group_dimensions))
-    many = math.prod(lhs.shape[d] for d in lb) * groups
+    many = _sizes(lhs.shape, lb) * groups
     if not (m and n and k):
         return OpCost(outputs=(ctx.spread(op.output),), layout="linear")
     if ragged & set(lc):
@@ -100,19 +104,21 @@ def convolution(op: Op, ctx: Context) -> OpCost:
     """A convolution of any number of dimensions: forward, input gradient or weight gradient."""
     p = op.params
     spec = p["dimension_numbers"]
+    of_lhs: tuple[int, ...] = spec.lhs_spec
+    of_rhs: tuple[int, ...] = spec.rhs_spec
     lhs, rhs = op.inputs[:2]
     if not op.output.size or not lhs.size:
         return OpCost(outputs=(ctx.spread(op.output),), layout="linear")
     groups = p["feature_group_count"] * p["batch_group_count"]
     data = _data(lhs)
-    kernel = tuple(rhs.shape[d] for d in spec.rhs_spec[2:]) or (1,)
+    kernel = tuple(rhs.shape[d] for d in of_rhs[2:]) or (1,)
     beyond = _zero_padding(kernel, p)
     params = ConvParams(
-        batch=lhs.shape[spec.lhs_spec[0]] // p["batch_group_count"],
-        field=tuple(lhs.shape[d] for d in spec.lhs_spec[2:]) or (1,),
+        batch=lhs.shape[of_lhs[0]] // p["batch_group_count"],
+        field=tuple(lhs.shape[d] for d in of_lhs[2:]) or (1,),
         kernel=kernel,
-        in_channels=rhs.shape[spec.rhs_spec[1]],
-        out_channels=rhs.shape[spec.rhs_spec[0]] // groups,
+        in_channels=rhs.shape[of_rhs[1]],
+        out_channels=rhs.shape[of_rhs[0]] // groups,
         groups=groups,
         stride=tuple(p["window_strides"]),
         pad_lower=tuple(a for a, _ in p["padding"]),
@@ -126,7 +132,7 @@ def convolution(op: Op, ctx: Context) -> OpCost:
     update = op.phase == "backward" and spec.lhs_spec[0] != 0
     pass_ = "training_wu" if update else "training_bwd" if op.phase == "backward" else _forward(ctx)
     plan = plan_convolution(params, ctx.target, _options(op, ctx, pass_, data))
-    size = "x".join(str(rhs.shape[d]) for d in spec.rhs_spec[2:]) or "1"  # of an update, that of the gradient
+    size = "x".join(str(rhs.shape[d]) for d in of_rhs[2:]) or "1"  # of an update, that of the gradient
     name = f"{'weightDeltas' if update else 'convolution'}/Conv_{size}"
     return _priced(op, ctx, plan, 2 * params.macs, name)
 
@@ -166,7 +172,7 @@ def _priced(op: Op, ctx: Context, plan: Plan, flops: float, name: str) -> OpCost
     partials = _options(op, ctx, "none", data).partials
     tiles, held = plan.tiles, plan.tile_bytes
     moved = held["inputs"] + held["weights"]
-    steps = []
+    steps: list[Superstep] = []
     copies = sum(cycles[q] for q in COPIES)
     if any(plan.quantities[q] for q in COPIES):
         steps.append(

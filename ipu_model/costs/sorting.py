@@ -37,7 +37,8 @@ def network(source: Tensor, length: int, steps: int, arrays: int, ctx: Context) 
 def sort(op: Op, ctx: Context) -> OpCost:
     """Bitonic sort: ``log2(n) (log2(n) + 1) / 2`` steps."""
     source = op.inputs[0]
-    n = source.shape[op.params.get("dimension", -1)] if source.shape else 1
+    axis: int = op.params.get("dimension", -1)
+    n = source.shape[axis] if source.shape else 1
     levels = max(1, math.ceil(math.log2(max(2, n))))
     return network(source, n, levels * (levels + 1) // 2, len(op.inputs), ctx)
 
@@ -49,7 +50,8 @@ def top_k(op: Op, ctx: Context) -> OpCost:
     of their steps.
     """
     source, k = op.inputs[0], op.params.get("k", 1)
-    n = source.shape[op.params.get("axis", -1)] if source.shape else 1
+    axis: int = op.params.get("axis", -1)
+    n = source.shape[axis] if source.shape else 1
     block = max(1, math.ceil(math.log2(max(2, k))))
     rounds = max(0, math.ceil(math.log2(max(1, n / 2**block))))
     blocks = network(source, n, block * (block + 1) // 2 + 2 * (block + 1) * (rounds > 0), 2, ctx)

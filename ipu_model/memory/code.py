@@ -106,7 +106,7 @@ def exchange_code(received: float, tiles: int) -> float:
     return MESSAGE_BYTES * (BASE_MESSAGES + min(256, received / tiles / BYTES_PER_MESSAGE))
 
 
-def _zero(x) -> bool:
+def _zero(x: Any) -> bool:
     return isinstance(x, (int, float)) and x == 0
 
 

@@ -165,7 +165,8 @@ def _spread_over(priced: Priced, ipus: int) -> Placement | None:
             bytes_of[node] = bytes_of.get(node, 0.0) + data
     if len(bytes_of) < ipus:
         return None
-    total, so_far, nodes = sum(bytes_of.values()), 0.0, {}
+    total, so_far = sum(bytes_of.values()), 0.0
+    nodes: dict[str, NodePlacement] = {}
     for node, n in bytes_of.items():
         known = priced.placement.nodes.get(node, NodePlacement())
         nodes[node] = dataclasses.replace(known, ipu=min(ipus - 1, int(so_far / total * ipus)), stage=None)

@@ -142,8 +142,12 @@ def need_of(priced: Priced, at: int, price: OpCost | None = None) -> Need:
     return Need(whole, rest, float(price.interleaved), first, first + tiles)
 
 
+def _nothing(_: int) -> None:
+    """The price of a step that is as it was."""
+
+
 def _needs(priced: Priced, change: Change) -> list[Need]:
-    other = change.price or (lambda _: None)
+    other = change.price or _nothing
     return [need_of(priced, at, other(at)) for at in range(len(priced.program.steps))]
 
 
@@ -190,10 +194,10 @@ class _Levels:
         self.always += _table([lives[:, 0] * 0], at, places, values, (1, ipus, wide), always)[0]
         steps = priced.program.steps
         result = np.array([p.first < count and p.value in steps[p.first].outputs for p in pieces], bool)
-        busy = np.array([k for k, need in enumerate(needs) if need.computing], int)
-        used = [needs[k] for k in busy]
+        working = [k for k, need in enumerate(needs) if need.computing]
+        busy, used = np.array(working, int), [needs[k] for k in working]
         low, high = self.classes(np.array([n.first for n in used], int), np.array([n.end for n in used], int))
-        homes = np.array([priced.ipus[k] for k in busy], int)
+        homes = np.array([priced.ipus[k] for k in working], int)
         ends = np.stack([low, high], 1)
 
         peak, interleaved, before = (np.zeros((ipus, wide)) for _ in range(3))
@@ -244,7 +248,8 @@ def _table(
 
 def _output_mappings(priced: Priced, change: Change) -> dict[int, Spread]:
     """Tile mappings that cost rules gave for the outputs of steps, by value."""
-    found, other = {}, change.price or (lambda _: None)
+    found: dict[int, Spread] = {}
+    other = change.price or _nothing
     for at, (step, price) in enumerate(zip(priced.program.steps, priced.prices, strict=True)):
         changed = other(at)
         outputs = changed.outputs if changed and changed.outputs else price.outputs

@@ -57,7 +57,8 @@ class Fullest:
 
         live = self._swept(Change(scale=scale, price=prices.get))
         for _ in range(ROUNDS):
-            new = [at for at in np.argsort(-live.worst)[: 50 * AT_ONCE] if id(steps[at].op) not in planned]
+            order: list[int] = np.argsort(-live.worst)[: 50 * AT_ONCE].tolist()
+            new = [at for at in order if id(steps[at].op) not in planned]
             if not new or live.worst[new[0]] < live.worst.max():
                 break
             for at in new[:AT_ONCE]:

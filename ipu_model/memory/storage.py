@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ipu_model.pricing import Priced
@@ -44,7 +45,7 @@ def allocated(priced: Priced) -> Allocation:
     first, last = _spans(program)
     root = list(range(len(program.values)))
     end = [last.get(v, -1) for v in root]  # last step that needs the storage a value is the root of
-    hidden = set()
+    hidden: set[int] = set()
     for at, step in enumerate(program.steps):
         price = priced.prices[at]
         if not step.outputs:
@@ -66,7 +67,9 @@ def allocated(priced: Priced) -> Allocation:
     return Allocation(priced, _merge(priced, first, last, root, hidden), root)
 
 
-def _free_place(program: Program, inputs, out: int, at: int, root: list[int], end: list[int], hidden: set[int]) -> int:
+def _free_place(
+    program: Program, inputs: Sequence[int], out: int, at: int, root: list[int], end: list[int], hidden: set[int]
+) -> int:
     """Storage of an operand of equal size that nobody needs after this step, or the output's own."""
     size = program.values[out].tensor.nbytes
     for i in inputs:
@@ -127,7 +130,7 @@ def _last_read(program: Program, value: int, frame: int) -> int:
 
 
 def _reads(program: Program) -> dict[int, list[int]]:
-    cached = getattr(program, "_carry_reads", None)
+    cached: dict[int, list[int]] | None = getattr(program, "_carry_reads", None)
     if cached is None:
         watched = {c.old for c in program.carries}
         cached = {}
@@ -144,7 +147,8 @@ def _merge(
     priced: Priced, first: dict[int, int], last: dict[int, int], root: list[int], hidden: set[int]
 ) -> list[Storage]:
     """One storage per root, over the union of the spans of the values in it."""
-    program, spans = priced.program, {}
+    program = priced.program
+    spans: dict[int, tuple[int, int]] = {}
     end = len(program.steps)
     for v, value in enumerate(program.values):
         if v in hidden or not value.on_device or (v not in first and not value.role):
@@ -155,7 +159,7 @@ def _merge(
         a, b = first.get(v, 0), last.get(v, 0)
         before = spans.get(r)
         spans[r] = (a, b) if before is None else (min(a, before[0]), max(b, before[1]))
-    found = []
+    found: list[Storage] = []
     for r, (a, b) in spans.items():
         always = program.values[r].role in ALWAYS_LIVE_ROLES
         found.append(Storage(r, 0 if always else a, end if always else b, always, priced.homes[r]))
@@ -185,7 +189,7 @@ def _dropped_between(priced: Priced, pieces: list[Storage], root: list[int], nod
                 first_backward.setdefault(r, at)
         for v in step.outputs:
             made_by.setdefault(_root(root, v), step.unit)
-    found = []
+    found: list[Storage] = []
     for p in pieces:
         a, b = last_forward.get(p.value, p.last), first_backward.get(p.value, p.last)
         if p.always or made_by.get(p.value) not in nodes or not a < b:

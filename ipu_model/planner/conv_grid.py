@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -110,7 +110,7 @@ class Grid:
     grain: int = 1
     joint: bool = False
     shared_bus: bool = True
-    cache: dict[str, Array] = field(default_factory=dict)
+    cache: dict[str, Array] = field(default_factory=dict[str, Array])
 
     @property
     def p(self) -> ConvParams:
@@ -151,7 +151,7 @@ class Grid:
         """The largest part of a dimension on one tile, in units of the vertex's group size."""
         return self._column(i, 1)
 
-    def _cached(self, name: str, make) -> Array:
+    def _cached(self, name: str, make: Callable[[], Array]) -> Array:
         if name not in self.cache:
             self.cache[name] = make()
         return self.cache[name]

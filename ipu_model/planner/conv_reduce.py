@@ -23,7 +23,7 @@ def _plan(depth: int, stages: int) -> tuple[float, tuple[int, ...]]:
     if stages == 1:
         return depth, ()
     root = int(depth ** ((stages - 1) / stages) + 1e-9)
-    options = []
+    options: list[tuple[float, tuple[int, ...]]] = []
     for following in (root, root + 1):
         cost, rest = _plan(following, stages - 1)
         options.append((depth / following + cost, (following, *rest)))

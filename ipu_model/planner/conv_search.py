@@ -85,7 +85,9 @@ def jobs_of(params: ConvParams, machine: Machine, options: Options) -> list[Job]
     Of problems that differ in nothing that is priced the first is taken.
     """
     tiles = options.tiles or machine.tiles
-    jobs, least, seen = [], math.inf, set()
+    jobs: list[Job] = []
+    least = math.inf
+    seen: set[tuple[object, ...]] = set()
     for problem in transformed_problems(params, options.matmul):
         p = problem.params
         # swapped operands have fewer vertices: a convolution comes first as it is, a product in the other order

@@ -53,7 +53,8 @@ def combinations(lists: list[Array], sizes: tuple[int, ...], tiles: int, limit: 
         return None
     loss0 = math.prod(float(lists[i][0, 0] * lists[i][1, 0] / sizes[i]) for i in fixed)
     used, loss = np.full(1, math.prod(int(lists[i][0, 0]) for i in fixed)), np.full(1, loss0)
-    whole, steps = math.prod(sizes), []
+    whole = math.prod(sizes)
+    steps: list[tuple[int, Array, Array]] = []
     further = math.prod(int(lists[i][0].max()) for i in order)  # parts that the dimensions to come may have
     for i in order:
         split, share = lists[i]
@@ -164,7 +165,7 @@ def promising(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float, quic
         return None
     counts = tuple(1 if i in (n + 1, n + 2) else each.shape[1] for i, each in enumerate(grid.lists))
     spatial = spatial_splits(grid.p, grid.v.gpg, tiles, counts)
-    out, in_ = np.divmod(np.arange(outs.shape[1] * ins.shape[1]), ins.shape[1])
+    out, in_ = np.divmod(np.arange(len(outs[0]) * len(ins[0])), len(ins[0]))
     channels, used = _channels(grid, outs[:, out], ins[:, in_]), outs[0, out] * ins[0, in_]
     factors = quick.factors(spatial, grid)
     # if every tile is used, the shares of the channels are as small as possible
@@ -173,7 +174,8 @@ def promising(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float, quic
     arithmetic = quick.unit * spatial.work * fewest
     limit *= 1 + ROUNDING
     likely = np.nonzero((factors[:, 1] * fewest + rest <= limit) & (arithmetic <= limit - quick.beside))[0]
-    at_once, found = max(1, AT_ONCE // len(used)), []
+    at_once = max(1, AT_ONCE // len(used))
+    found: list[tuple[Array, Array, Array]] = []
     for start in range(0, len(likely), at_once):
         part = likely[start : start + at_once]
         lower = factors[part] @ channels

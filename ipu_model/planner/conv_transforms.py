@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ipu_model.planner.conv_params import ConvParams, cdiv
@@ -25,7 +25,7 @@ class Problem:
 def transformed_problems(params: ConvParams, matmul: bool) -> Iterator[Problem]:
     """Every distinct rewriting of `params`, in the order in which PopLibs tries them."""
     base = _dilate_after(params.canonical())
-    seen = set()
+    seen: set[tuple[ConvParams, bool, bool, bool, bool]] = set()
     for swapped in (True, False) if matmul else (False, True):
         start = swap_operands(base) if swapped else base
         for expanded in _subsets(start, _can_expand):
@@ -45,7 +45,7 @@ def transformed_problems(params: ConvParams, matmul: bool) -> Iterator[Problem]:
                         yield problem
 
 
-def _subsets(p: ConvParams, test) -> Iterator[tuple[int, ...]]:
+def _subsets(p: ConvParams, test: Callable[[ConvParams, int], bool]) -> Iterator[tuple[int, ...]]:
     dims = [d for d in range(p.dims) if test(p, d)]
     for n in range(len(dims) + 1):
         yield from itertools.combinations(dims, n)

@@ -123,7 +123,7 @@ def _mac(p: ConvParams, partials: str) -> Iterator[Vertex]:
 @functools.lru_cache(maxsize=1024)
 def _dot_products(channels: int, data: str, partials: str) -> tuple[Vertex, ...]:
     opg = 2 if data == partials == "half" else 1
-    found = []
+    found: list[Vertex] = []
     for ipg in group_sizes(channels, 2 if data == "half" else 1):
         loop = 7 + (opg // 2 if opg > 1 else 1) * _dot(data, partials, ipg)
         found.append(Vertex("hmac", 1, ipg, opg, 0, data, partials, opg * ipg / loop))
@@ -192,7 +192,7 @@ def _rows_alone(p: ConvParams) -> bool:
     return p.batch == 1 and all(o == 1 for o in p.out[:-1]) and p.in_dilation == p.stride
 
 
-def _unique_slowest_fastest(rows: Array, width: Array, cost) -> tuple[Array, Array]:
+def _unique_slowest_fastest(rows: Array, width: Array, cost: Callable[[Array], Array]) -> tuple[Array, Array]:
     """`slowest_fastest` evaluated once for each distinct shape, of which many splits have few."""
     if rows.size < 1000:
         return slowest_fastest(rows, width, cost)
@@ -201,7 +201,7 @@ def _unique_slowest_fastest(rows: Array, width: Array, cost) -> tuple[Array, Arr
     return slow[back], fast[back]
 
 
-def slowest_fastest(rows: Array, width: Array, cost) -> tuple[Array, Array]:
+def slowest_fastest(rows: Array, width: Array, cost: Callable[[Array], Array]) -> tuple[Array, Array]:
     """Slowest and fastest of six workers that share `rows` rows of `width` elements in contiguous runs.
 
     A run is cut at each row end; `cost` maps the length of a piece to bundles, and a worker without work costs

@@ -100,7 +100,7 @@ def _plan(batch: int, time: int, label: int, classes: int, machine: Machine, dat
 def split(batch: int, time: int, label: int, classes: int, machine: Machine, data: str) -> CtcPlan:
     """The split with the fewest planned cycles, then temporary bytes, then tiles."""
     lists = [useful_splits(n, machine.tiles) for n in (batch, time, label)]
-    grids = np.meshgrid(*[np.arange(a.shape[1]) for a in lists], [0, 1], indexing="ij")
+    grids = np.meshgrid(*[np.arange(len(a[0])) for a in lists], [0, 1], indexing="ij")
     (b, bb), (t, tp), (k, lp) = (a[:, g.ravel()] for a, g in zip(lists, grids[:3], strict=True))
     blank = grids[3].ravel()
     fits = b * t * (k + blank) <= machine.tiles
@@ -115,7 +115,9 @@ def split(batch: int, time: int, label: int, classes: int, machine: Machine, dat
     return CtcPlan(int(b[i]), int(t[i]), int(k[i]), bool(blank[i]), int(bb[i]), int(tp[i]), int(lp[i]))
 
 
-def _cycles(bb, t, tp, k, lp, last, machine: Machine) -> np.ndarray:
+def _cycles(
+    bb: np.ndarray, t: np.ndarray, tp: np.ndarray, k: np.ndarray, lp: np.ndarray, last: np.ndarray, machine: Machine
+) -> np.ndarray:
     """Cycles that the planner believes both loops to take."""
     steps, serial = tp * (t + t % 2) // 2, -(-bb // machine.workers)
     many, long = k > 1, t > 2
@@ -129,7 +131,7 @@ def _cycles(bb, t, tp, k, lp, last, machine: Machine) -> np.ndarray:
 
 def _gradient(found: CtcPlan, batch: int, time: int, classes: int, machine: Machine, data: str) -> list[Stage]:
     """Stages that add the gradients of the label parts, as logarithms, on the tiles of the logits."""
-    intervals = []
+    intervals: list[tuple[tuple[int, int], ...]] = []
     for first in range(0, batch, found.sequences):
         for part in range(found.time):
             a, b = part * found.steps, min(time, (part + 1) * found.steps)

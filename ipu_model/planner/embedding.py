@@ -110,7 +110,7 @@ def split(rows: int, columns: int, indices: int, machine: Machine, data: str, up
         useful_splits(rows, min(machine.tiles, max(1, rows // 2))),
         useful_splits(indices, machine.tiles),
     ]
-    grids = np.meshgrid(*[np.arange(a.shape[1]) for a in lists], indexing="ij")
+    grids = np.meshgrid(*[np.arange(len(a[0])) for a in lists], indexing="ij")
     (e, ge), (s, de), (k, lp) = (a[:, g.ravel()] for a, g in zip(lists, grids, strict=True))
     keep = e * s * k <= machine.tiles
     e, ge, s, de, k, lp = (x[keep] for x in (e, ge, s, de, k, lp))
@@ -124,7 +124,10 @@ def _indices_of_a_tile(indices: int, machine: Machine) -> int:
     return max(min(indices, INDICES_PER_TILE), cdiv(indices, machine.tiles))
 
 
-def _memory(s, k, ge, de, lp, indices: int, machine: Machine, grain: int, data: str, update: bool):
+def _memory(
+    s: np.ndarray, k: np.ndarray, ge: np.ndarray, de: np.ndarray, lp: np.ndarray, indices: int, machine: Machine,
+    grain: int, data: str, update: bool,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Always-live and temporary bytes per tile of each split."""
     sec = -(-lp // s)
     many_rows, many_lookups = s > 1, k > 1

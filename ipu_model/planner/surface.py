@@ -153,7 +153,8 @@ def convolution_surface(params: ConvParams, target: Target, options: Options | N
 
     split, v = plan.detail, plan.detail.vertex
     sizes = {"batch": params.batch, "in_channels": params.in_channels, "out_channels": params.out_channels}
-    merged = math.prod(params.kernel[d] for d in split.problem.expanded)  # kernel positions made channels
+    expanded: tuple[int, ...] = split.problem.expanded
+    merged = math.prod(params.kernel[d] for d in expanded)  # kernel positions made channels
     steps = {
         "batch": split.batch,
         "in_channels": max(1, v.ipg * split.in_parallel * split.in_serial // merged),

@@ -32,7 +32,7 @@ def summed_halves(program: Program, uses: list[int]) -> dict[int, tuple[int, Op]
     The library accumulates halves in fp32 inside its reduction; in the jaxpr the cast is a separate equation before it.
     """
     made: dict[int, int] = {}
-    found = {}
+    found: dict[int, tuple[int, Op]] = {}
     for at, step in enumerate(program.steps):
         op = step.op
         if op.primitive == "convert_element_type" and op.inputs[0].half and op.output.dtype == "float32":

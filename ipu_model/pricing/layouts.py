@@ -10,7 +10,7 @@ from ipu_model.costs.rule import Context, OpCost, Superstep
 from ipu_model.partition import Spread
 from ipu_model.walk.program import NO_VALUE, Op, Program, Step
 
-Token = tuple
+Token = tuple[Any, ...]
 
 SHAPE_ONLY = frozenset(("reshape", "squeeze", "expand_dims", "copy", "stop_gradient"))
 
@@ -93,7 +93,7 @@ class Layouts:
         if reference == NO_VALUE or ctx.target.tiles == 1:  # on one tile nothing has to be exchanged
             return ()
         here = self.of(reference)
-        moved = []
+        moved: list[tuple[int, int, bool]] = []
         for i in step.inputs:
             if i in (reference, NO_VALUE):
                 continue

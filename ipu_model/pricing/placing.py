@@ -25,7 +25,7 @@ def ipus_of(program: Program, placement: Placement) -> tuple[list[int], list[int
                     home[i] = ipu
             for o in step.outputs:
                 home[o] = ipu
-    where = []
+    where: list[int] = []
     for step in program.steps:
         placed = placement.nodes.get(step.unit)
         where.append(placed.ipu if placed else _home_of(step.inputs, home))

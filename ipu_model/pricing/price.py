@@ -153,7 +153,8 @@ def control_price(context: Context) -> OpCost:
 def _op_prices(
     program: Program, context: Context, rule_of: Callable[[str], Rule]
 ) -> tuple[dict[int, OpCost], Counter[str]]:
-    found, unpriced = {}, Counter()
+    found: dict[int, OpCost] = {}
+    unpriced: Counter[str] = Counter()
     compute, io = context.narrowed(on_io=False), context.narrowed(on_io=True)
     for step in program.steps:
         op: Op = step.op
@@ -178,7 +179,8 @@ def _extras(
     program: Program, prices: list[OpCost], ctx: Context, step_ipus: list[int], homes: list[int], placement: Placement
 ) -> dict[int, tuple[Superstep, ...]]:
     """Supersteps that layouts and placement add; prices are stretched in place where the mapping is uneven."""
-    layouts, extras = Layouts(program), {}
+    layouts = Layouts(program)
+    extras: dict[int, tuple[Superstep, ...]] = {}
     arriving = transfers(program, step_ipus, homes) if placement.ipus > 1 else {}
     rate = ctx.target.link_rate / ctx.target.clock_hz
     for at, step in enumerate(program.steps):
@@ -196,7 +198,7 @@ def _costs(
 ) -> list[Cost]:
     """Cost of one run of each step; equal steps share one object."""
     memo: dict[tuple[Any, ...], Cost] = {}
-    costs = []
+    costs: list[Cost] = []
     for at, price_ in enumerate(prices):
         key = (id(price_), into[at] >= 0, extras.get(at, ()))
         cost = memo.get(key) if _hashable(key) else None

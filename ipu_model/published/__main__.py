@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         data = json.loads(options.file.read_text())
     except (OSError, ValueError) as error:
         parser.error(f"{options.file}: {error}")
-    figures = data["figures"] if isinstance(data, dict) else data
+    figures: Any = cast("dict[str, Any]", data)["figures"] if isinstance(data, dict) else data
     if options.perturb:
         return _perturb(figures)
     rows, unknown = score.predictable(figures)

@@ -7,7 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ipu_model.calibrate import case_key, summary
 from ipu_model.published.score import errors, fit_all, group_of, quantity
@@ -21,7 +21,7 @@ def workload(row: Row) -> str:
     family, config = json.loads(case_key(row))
     params = config.get("params")
     if isinstance(params, dict):
-        config["params"] = {k: v for k, v in params.items() if k not in FREE}
+        config["params"] = {k: v for k, v in cast("dict[str, Any]", params).items() if k not in FREE}
     return json.dumps([family, config], sort_keys=True)
 
 

@@ -249,7 +249,7 @@ def unet(batch: int, image: int) -> Network:
         return x
 
     def forward(w: Weights, x: Array) -> Array:
-        kept = []
+        kept: list[Array] = []
         for level in range(4):
             x = pair(w, x, 64 * 2**level)
             kept.append(x)

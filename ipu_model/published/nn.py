@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ class Weights:
 def asked_by(network: Callable[..., Any], *inputs: Any) -> Weights:
     """The weights of a network: a `Weights` that has recorded their shapes."""
     weights = Weights()
-    jax.eval_shape(lambda *xs: network(weights, *xs), *inputs)
+    jax.eval_shape(functools.partial(network, weights), *inputs)
     return weights
 
 
@@ -54,10 +55,14 @@ def repeat(w: Weights, times: int, block: Block, x: Array) -> Array:
     if times < 1:
         return x
     shapes = asked_by(block, x).shapes
-    call = jax.jit(lambda weights, x: block(Weights(weights), x))
+
+    @jax.jit
+    def call(weights: list[Array], x: Array) -> Array:
+        return block(Weights(weights), x)
+
     for _ in range(times):
         with jax.named_scope(f"onnx[block{w.blocks}]"):
-            x = call([w(*shape) for shape in shapes], x)
+            x = cast("Array", call([w(*shape) for shape in shapes], x))
         w.blocks += 1
     return x
 
@@ -124,7 +129,8 @@ def attention(
 
     scale = DATA(1 / math.sqrt(width // heads))
     if 0 < piece < tokens and tokens % piece == 0:
-        mixed = jax.checkpoint(_in_pieces, static_argnums=3)(apart(q) * scale, apart(k), apart(v), piece)
+        pieces = cast("Callable[..., Array]", jax.checkpoint(_in_pieces, static_argnums=3))
+        mixed = pieces(apart(q) * scale, apart(k), apart(v), piece)
     else:
         scores = apart(q) @ apart(k).swapaxes(2, 3) * scale
         if causal:
@@ -152,7 +158,7 @@ def _in_pieces(q: Array, k: Array, v: Array, size: int) -> Array:
         (mixed, _, total), _ = lax.scan(add, (jnp.zeros_like(queries), zeros + LOWEST, zeros), (cut(k), cut(v)))
         return mixed / total
 
-    return jnp.moveaxis(lax.map(row, cut(q)), 0, 2).reshape(q.shape)
+    return jnp.moveaxis(cast("Array", lax.map(row, cut(q))), 0, 2).reshape(q.shape)
 
 
 def softmax(x: Array) -> Array:

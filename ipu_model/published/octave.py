@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ipu_model.checks import check_between
 from ipu_model.planner.conv_grid import SIZES
@@ -90,7 +90,10 @@ def octave(p: dict[str, Any], data: str, target: Target) -> Benchmark:
 def _share(p: Mapping[str, Any], name: str) -> float:
     """Share of coarse channels of the inputs or outputs; `alpha`, one or a pair, where a side has none of its own."""
     given = p[name] if name in p else p["alpha"]
-    share: Any = given[name == "alpha-out"] if isinstance(given, list) and len(given) == 2 else given
+    of_sides = (given, given)
+    if isinstance(given, list) and len(pair := cast("list[Any]", given)) == 2:
+        of_sides = (pair[0], pair[1])
+    share = of_sides[name == "alpha-out"]
     check_between("oct_conv", 0.0, 1.0, **{name: share})
     return share
 

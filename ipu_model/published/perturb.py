@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ipu_model.published.rows import model, target_of
 
@@ -109,10 +109,10 @@ def _answer(row: Row) -> tuple[float, str]:
 
 def _numeric(value: Any) -> bool:
     single = isinstance(value, int | float) and not isinstance(value, bool)
-    return single or (isinstance(value, list) and all(_numeric(v) for v in value))
+    return single or (isinstance(value, list) and all(_numeric(v) for v in cast("list[Any]", value)))
 
 
 def _scaled(value: Any, factor: float) -> Any:
     if isinstance(value, list):
-        return [_scaled(v, factor) for v in value]
+        return [_scaled(v, factor) for v in cast("list[Any]", value)]
     return value if isinstance(value, str) else max(1, round(value * factor))

@@ -7,7 +7,7 @@ import functools
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from ipu_model import target as targets
 from ipu_model.published import layers, names, octave, pools, reductions, tables, words
@@ -56,7 +56,7 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
     if row["precision"] in HALF_SUMS:
         params.setdefault("partials-type", "half")
     if op == "gemm" and isinstance(sizes := params.get("shape", params.get("size")), list):
-        params |= zip(names.SIZES, sizes, strict=False)
+        params |= zip(names.SIZES, cast("list[Any]", sizes), strict=False)
     type_ = params.get("data-type", params.get("type"))
     if type_ is not None:
         data = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,8 +34,7 @@ def reduction(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
         When the operation is none of the library's.
     """
     whole_program("reduction", p, (0,))
-    shape = tuple(p["shape"]) if isinstance(p["shape"], list) else (p["shape"],)
-    dims = tuple(p["dims"]) if isinstance(p["dims"], list) else (p["dims"],)
+    shape, dims = (tuple(cast("list[Any]", p[n])) if isinstance(p[n], list) else (p[n],) for n in ("shape", "dims"))
     dims = tuple(d + len(shape) if isinstance(d, int) and -len(shape) <= d < 0 else d for d in dims)
     operation = str(p.get("operation", "ADD")).upper().replace("-", "_")
     operation = SPELLINGS.get(operation, operation)

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -102,12 +102,14 @@ def training_program(network: Network, system: System) -> Program:
         weights, *moments = state
 
         def accumulate(sums: list[Array], micro: tuple[Array, ...]) -> tuple[list[Array], None]:
-            return [s + g for s, g in zip(sums, jax.grad(loss)(weights, *micro), strict=True)], None
+            return [
+                s + g for s, g in zip(sums, cast("list[Array]", jax.grad(loss)(weights, *micro)), strict=True)
+            ], None
 
         gradients, _ = lax.scan(accumulate, [jnp.zeros_like(w) for w in weights], inputs)
         with jax.named_scope("update"):
-            gradients = lax.psum(gradients, REPLICA) if system.replicas > 1 else gradients
-            rows = [_adam(*row) for row in zip(weights, gradients, *moments, strict=True)]
+            gradients = cast("list[Array]", lax.psum(gradients, REPLICA) if system.replicas > 1 else gradients)
+            rows = [cast("tuple[Array, ...]", _adam(*row)) for row in zip(weights, gradients, *moments, strict=True)]
         return tuple(list(part) for part in zip(*rows, strict=True))
 
     axes = [(REPLICA, system.replicas)] if system.replicas > 1 else None

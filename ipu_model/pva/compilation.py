@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from ipu_model.pva.programs import (
     ComputeSet,
@@ -148,8 +148,9 @@ class Compilation:
 
     def _liveness(self, k: int, step: dict[str, Any], variables: list[Variable]) -> ProgramStep:
         alive = [v for v in variables if v.firstStep <= k <= v.lastStep]
+        program: int = step["program"]
         return ProgramStep(
-            self.programs[step["program"]], SimpleNamespace(bytes=step["bytes"]), tuple(alive), self.target.tilesPerIpu
+            self.programs[program], SimpleNamespace(bytes=step["bytes"]), tuple(alive), self.target.tilesPerIpu
         )
 
     @cached_property
@@ -160,7 +161,8 @@ class Compilation:
     @property
     def controlProgram(self) -> Program:
         """The program that a run starts with."""
-        return self.programs[self._graph["controlProgram"][0]]
+        first: int = self._graph["controlProgram"][0]
+        return self.programs[first]
 
     @cached_property
     def computeSets(self) -> list[ComputeSet]:
@@ -184,11 +186,9 @@ def _sum(memories: list[SimpleNamespace]) -> SimpleNamespace:
         includingGaps=sum(m.total.includingGaps for m in memories),
         excludingGaps=sum(m.total.excludingGaps for m in memories),
     )
+    names = cast("dict[str, Any]", vars(memories[0].category))
     category = SimpleNamespace(
-        **{
-            name: SimpleNamespace(total=sum(getattr(m.category, name).total for m in memories))
-            for name in vars(memories[0].category)
-        }
+        **{name: SimpleNamespace(total=sum(getattr(m.category, name).total for m in memories)) for name in names}
     )
     return SimpleNamespace(
         total=total,

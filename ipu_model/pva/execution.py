@@ -54,7 +54,8 @@ class Execution:
         ]
 
     def _step(self, s: dict[str, Any]) -> ExecutionStep:
-        program = self._compilation.programs[s["program"]]
+        number: int = s["program"]
+        program = self._compilation.programs[number]
         if program.type is ProgramType.StreamCopy:  # of its begin, middle and end, the middle alone takes time
             program = replace(program, type=ProgramType.StreamCopyMid)
         target = self._compilation.target

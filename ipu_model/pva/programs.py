@@ -84,7 +84,7 @@ class Program:
 
     type: ProgramType
     name: str
-    children: list[Program] = field(default_factory=list, repr=False)
+    children: list[Program] = field(default_factory=list["Program"], repr=False)
     count: float = 1
     computeSet: ComputeSet | None = None
     exchange: Exchange | None = None
@@ -138,8 +138,12 @@ def vertex_types(graph: Mapping[str, Any]) -> list[VertexType]:
 def compute_sets(graph: Mapping[str, Any]) -> list[ComputeSet]:
     """Compute sets of a graph profile."""
     types, sets = vertex_types(graph), graph["computeSets"]
+
+    def vertices(kinds: Sequence[int], counts: Sequence[int]) -> tuple[VertexInstances, ...]:
+        return tuple(VertexInstances(types[t], n) for t, n in zip(kinds, counts, strict=True) if t >= 0)
+
     return [
-        ComputeSet(name, tuple(VertexInstances(types[t], n) for t, n in zip(kinds, counts, strict=True) if t >= 0), c)
+        ComputeSet(name, vertices(kinds, counts), c)
         for name, kinds, counts, c in zip(
             sets["names"], sets["vertexTypes"], sets["vertexCounts"], sets["estimatedCycles"], strict=True
         )
@@ -160,8 +164,8 @@ def read(
     found = [
         Program(
             ProgramType(entry["type"]), entry["name"], [], entry.get("count", 1),
-            sets[entry["computeset"]] if "computeset" in entry else None,
-            moves[entry["exchange"]] if "exchange" in entry else None,
+            sets[int(entry["computeset"])] if "computeset" in entry else None,
+            moves[int(entry["exchange"])] if "exchange" in entry else None,
             k, entry.get("codeBytes", 0), entry.get("codeTiles", 0), tiles,
         )
         for k, entry in enumerate(listed)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from ipu_model.pva.compilation import Compilation
 from ipu_model.pva.execution import Execution
@@ -94,6 +94,7 @@ def openReport(path: str | Path) -> Report:
         tree = cbor2.loads(path.read_bytes())
     except cbor2.CBORDecodeError as err:
         raise ValueError(f"{str(path)!r} is no profile of ipu_model: {err}") from err
-    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+    profile = cast("dict[str, Any]", tree) if isinstance(tree, dict) else {}
+    if profile.get("format") != FORMAT:
         raise ValueError(f"{str(path)!r} is no profile of ipu_model")
-    return Report(tree["graphProfile"], tree["executionProfile"], tree["name"])
+    return Report(profile["graphProfile"], profile["executionProfile"], profile["name"])

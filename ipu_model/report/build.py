@@ -92,7 +92,7 @@ def _starts(priced: Priced, time: Timing) -> list[float]:
     begins = [float(b) for b in time.begins]
     ends = time.flows * float(sum(s.cycles * s.repeats for s in time.spans))
     inside, outside = (begins, [ends] * len(begins)) if begins else ([0.0], None)
-    found = []
+    found: list[float] = []
     for at, step in enumerate(priced.program.steps):
         clocks = outside if outside is not None and step.scope.phase == UPDATE else inside
         own = priced.ipus[at] if begins else 0
@@ -102,7 +102,9 @@ def _starts(priced: Priced, time: Timing) -> list[float]:
 
 
 def _steps(priced: Priced, live: Liveness, time: Timing) -> tuple[StepRow, ...]:
-    rows, parts_of, starts = [], {}, _starts(priced, time)
+    rows: list[StepRow] = []
+    parts_of: dict[Any, tuple[Part, ...]] = {}
+    starts = _starts(priced, time)
     memo: dict[int, Cost] = {}
     codes = _Codes(priced)
     for at, step in enumerate(priced.program.steps):
@@ -195,7 +197,7 @@ def _operations(priced: Priced) -> tuple[OperationRow, ...]:
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for at, step in enumerate(priced.program.steps):
         groups[step.label, step.scope.phase].append(at)
-    rows = []
+    rows: list[OperationRow] = []
     for (node, phase), members in groups.items():
         total, steps = ZERO, priced.program.steps
         for at in members:

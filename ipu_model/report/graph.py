@@ -6,6 +6,7 @@ Replicas are alike: arrays by tile hold one replica after the other. Additions o
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from ipu_model.memory.code import CONTROL_BYTES_PER_STEP, GLOBAL_EXCHANGE_BYTES, HOST_EXCHANGE_BYTES, exchange_code
@@ -205,7 +206,7 @@ def _variable(v: Variable) -> dict[str, Any]:
 def _temporaries(report: Document) -> list[dict[str, Any]]:
     """What a step needs beyond its variables, as one variable per step, evenly over its tiles."""
     held = _bytes_by_step(report)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for k, step in enumerate(report.steps):
         size = step.not_always_live[step.ipu] - held[step.ipu][k] if step.not_always_live else 0
         tiles = min(max((p.tiles for p in step.parts), default=0), report.target["tilesPerIPU"])
@@ -227,11 +228,4 @@ def _bytes_by_step(report: Document) -> list[list[int]]:
         if not v.always:
             change[v.ipu][min(v.first, steps)] += v.bytes
             change[v.ipu][min(v.last, steps) + 1] -= v.bytes
-    held = []
-    for row in change:
-        level, levels = 0, []
-        for delta in row[:steps]:
-            level += delta
-            levels.append(level)
-        held.append(levels)
-    return held
+    return [list(itertools.accumulate(row[:steps])) for row in change]

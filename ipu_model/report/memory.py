@@ -87,7 +87,7 @@ def name_of(priced: Priced, value: int) -> str:
 def _peak_parts(priced: Priced, live: Liveness) -> dict[str, int]:
     """Bytes on the fullest tile at the peak, by kind of variable: while it computes, or when it writes its results."""
     at = live.peak_step
-    made = frozenset(priced.program.steps[at].outputs) if priced.program.steps else frozenset()
+    made = frozenset(priced.program.steps[at].outputs if priced.program.steps else ())
     need = need_of(priced, at) if priced.program.steps else NOTHING
     before: dict[str, float] = defaultdict(float)
     after: dict[str, float] = defaultdict(float)
@@ -105,7 +105,7 @@ def _peak_parts(priced: Priced, live: Liveness) -> dict[str, int]:
 def _variables(priced: Priced, live: Liveness) -> tuple[Variable, ...]:
     """The largest variables; those beyond the limit are left out, never those live at the peak's top."""
     order = sorted(range(len(live.pieces)), key=lambda k: -live.total_bytes(k))[:MOST_VARIABLES]
-    rows = []
+    rows: list[Variable] = []
     for k in order:
         piece = live.pieces[k]
         rows.append(

@@ -7,8 +7,9 @@ import functools
 import json
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from ipu_model.cost import Cost
 from ipu_model.schedule import Span
@@ -285,7 +286,7 @@ def _build(kind: Any, data: Any) -> Any:
         return _build(next(a for a in args if a is not type(None)), data)
     if dataclasses.is_dataclass(kind):
         hints = _hints(kind)
-        return kind(**{k: _build(hints[k], v) for k, v in data.items()})  # pyright: ignore[reportCallIssue]
+        return cast("Callable[..., Any]", kind)(**{k: _build(hints[k], v) for k, v in data.items()})
     if origin is tuple:
         return tuple(_build(args[0], v) for v in data)
     if origin is dict:

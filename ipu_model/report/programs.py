@@ -31,7 +31,7 @@ class Node:
 
     type: str
     name: str
-    children: list[int] = field(default_factory=list)
+    children: list[int] = field(default_factory=list[int])
     count: float = 1
     leaf: Leaf | None = None
 
@@ -73,7 +73,8 @@ def programs(report: Document) -> list[Node]:
     nodes = [Node(FRAME_TYPES[f.kind], f.name, count=f.trips) for f in report.frames]
     placed = {0}
     for step in report.steps:
-        chain, frame = [], step.frame
+        frame = step.frame
+        chain: list[int] = []
         while frame not in placed:
             chain.append(frame)
             frame = report.frames[frame].parent

@@ -155,7 +155,8 @@ def _busy(r: Document) -> float:
 
 def _program(r: Document, grouped: bool) -> list[str]:
     """Nested program, one step per line; the host picks it among those of the engine, hence the Switch."""
-    head, lines, depth = ["Program:", "  Switch", "    Sequence"], [], {0: 3}
+    head, depth = ["Program:", "  Switch", "    Sequence"], {0: 3}
+    lines: list[str] = []
     for k, f in enumerate(r.frames[1:], 1):
         depth[k] = depth[f.parent] + (1 if f.kind in ("repeat", "while", "branch") else 0)
     opened = {0}
@@ -165,24 +166,29 @@ def _program(r: Document, grouped: bool) -> list[str]:
     return head + (_grouped(lines) if grouped else lines)
 
 
+def _one_copy(paths: list[str], depth: int) -> list[str]:
+    return [f"{' ' * depth}StreamCopy: {', '.join(paths)}"] if paths else []
+
+
 def _grouped(lines: list[str]) -> list[str]:
     """In each stretch of one loop, copies to and from the host as one each, its first and its last step."""
-    found = []
+    found: list[str] = []
     for depth, stretch in groupby(lines, lambda line: len(line) - len(line.lstrip())):
-        into, out, rest = [], [], []
+        into: list[str] = []
+        out: list[str] = []
+        rest: list[str] = []
         for line in stretch:
             kind, _, path = line.strip().partition(": ")
             if kind != "StreamCopy":
                 rest.append(line)
             else:
                 (into if path.endswith("/in") else out).append(path)
-        one = lambda paths, indent=" " * depth: [f"{indent}StreamCopy: {', '.join(paths)}"] if paths else []  # noqa: E731
-        found += one(into) + rest + one(out)
+        found += _one_copy(into, depth) + rest + _one_copy(out, depth)
     return found
 
 
 def _open_frames(r: Document, frame: int, opened: set[int], depth: dict[int, int]) -> Iterator[str]:
-    chain = []
+    chain: list[int] = []
     while frame not in opened:
         chain.append(frame)
         frame = r.frames[frame].parent
@@ -197,7 +203,7 @@ def _open_frames(r: Document, frame: int, opened: set[int], depth: dict[int, int
 
 def step_lines(step: StepRow) -> list[str]:
     """``DoExchange: <path>`` and ``OnTileExecute: <path>`` lines of a step."""
-    lines = []
+    lines: list[str] = []
     for p in step.parts:
         path, code = f"{step.name}/{p.name}", f"{step.code or step.name}/{p.name}"
         if p.cycles.host:

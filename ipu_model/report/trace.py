@@ -71,7 +71,8 @@ def _stretches(report: Document, per_cycle: float) -> Iterator[dict[str, Any]]:
 
 def _memory(report: Document, per_cycle: float) -> list[dict[str, Any]]:
     """A counter for each IPU: bytes that always live, and those alive while each of its steps runs."""
-    tiles, found = report.memory.tiles_per_ipu, []
+    tiles = report.memory.tiles_per_ipu
+    found: list[dict[str, Any]] = []
     always = [
         sum(report.memory.always_by_tile[k * tiles : (k + 1) * tiles]) for k in range(report.target["ipusPerReplica"])
     ]

@@ -63,7 +63,7 @@ def _throughput(best: Mapping[int, Plan]) -> str:
     def place(chips: float, value: float) -> tuple[float, float]:
         return _LEFT + across(chips) * (_WIDE - _LEFT - 30), 10 + (1 - up(value)) * (_HIGH - 10 - _BELOW)
 
-    lines = []
+    lines: list[str] = []
     for css, values in (("ideal", ideal), ("found", {n: p.throughput for n, p in best.items()})):
         points = " ".join("{:.1f},{:.1f}".format(*place(n, v)) for n, v in values.items())
         lines.append(f'<polyline class="{css}" fill="none" stroke="#3a6ea5" stroke-width="2" points="{points}"/>')
@@ -91,7 +91,7 @@ def _scale(values: Sequence[float]) -> Callable[[float], float]:
 
 def _parts(best: Mapping[int, Plan]) -> str:
     """Chart of the parts of a step: one bar of full width for each number of chips."""
-    rows = []
+    rows: list[str] = []
     for k, (chips, plan) in enumerate(best.items()):
         x, y = float(_LEFT), 4 + 30 * k
         rows.append(f'<text x="{_LEFT - 8}" y="{y + 16}" text-anchor="end">{chips} chips</text>')

@@ -64,7 +64,8 @@ def spans(
     loads: Loads, micro: int, ipus: int, time: Callable[[Cost], Number], largest: Callable[..., Any]
 ) -> tuple[Span, ...]:
     """The pipeline cycles of `micro` micro-batches; `time` says how long an IPU takes for the work of a cycle."""
-    found, clock = [], 0.0
+    found: list[Span] = []
+    clock: Any = 0.0
     for first, last, repeats in active_stages(loads.stages, micro):
         works = [ZERO] * ipus
         for (stage, ipu), cost in loads.inside.items():
@@ -112,7 +113,7 @@ def stage_of(priced: Priced, at: int, last: int) -> int:
 
 def first_cycles(found: Sequence[Span], loads: Loads, ipus: int) -> tuple[Number, ...]:
     """When each IPU begins to work: with the pipeline cycle in which its first stage has a micro-batch."""
-    begins = []
+    begins: list[Number] = []
     for ipu in range(ipus):
         own = min((stage for stage, i in loads.inside if i == ipu), default=0)
         begins.append(next((s.start for s in found if s.first <= own < s.last), 0.0))

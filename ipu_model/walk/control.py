@@ -170,7 +170,7 @@ def cond(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozenset[int]
     """Every branch in a frame of its own; pricing counts the most expensive one."""
     results = [w.new(w.tensor(v.aval)) for v in eqn.outvars]
     args = _on_device(w, args, stack)
-    frames = []
+    frames: list[int] = []
     for k, branch in enumerate(eqn.params["branches"]):
         body, consts = compat.open_jaxpr(branch)
         frame = w.open("branch", f"{node_of(stack, 'cond')}[{k}]", 1, id(body))

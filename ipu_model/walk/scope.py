@@ -46,7 +46,8 @@ class Scope:
 @functools.lru_cache(maxsize=200_000)
 def read(stack: str) -> Scope:
     """Scope of a name stack such as ``transpose(jvp(onnx[a/b]))/onnx[c]``."""
-    path, node, backward, recomputed, update = [], "", False, False, False
+    node, backward, recomputed, update = "", False, False, False
+    path: list[str] = []
     for part in pieces(stack):
         name, wrappers = _unwrap(part)
         backward |= "transpose" in wrappers
@@ -75,7 +76,8 @@ def join(outer: str, inner: str) -> str:
 
 def pieces(stack: str) -> list[str]:
     """Parts between separators that are outside all brackets (node names may hold the separator)."""
-    parts, depth, start = [], 0, 0
+    parts: list[str] = []
+    depth, start = 0, 0
     for i, c in enumerate(stack):
         if c in "([":
             depth += 1
@@ -90,7 +92,7 @@ def pieces(stack: str) -> list[str]:
 
 def _unwrap(part: str) -> tuple[str, tuple[str, ...]]:
     """``transpose(jvp(x))`` to ``("x", ("transpose", "jvp"))``; the name of a node is never unwrapped."""
-    wrappers = []
+    wrappers: list[str] = []
     while part.endswith(")") and "(" in part and not part.startswith(NODE_MARK):
         head, _, rest = part.partition("(")
         wrappers.append(head)

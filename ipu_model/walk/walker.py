@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ipu_model import compat
 from ipu_model.options import ModelOptions
@@ -179,7 +179,7 @@ class Walker:
         return op
 
     def _params_key(self, params: dict[str, Any]) -> tuple[Any, ...]:
-        key = []
+        key: list[Any] = []
         for name, value in params.items():
             if name in IRRELEVANT:
                 continue
@@ -242,9 +242,8 @@ class Walker:
         if name not in control.COLLECTIVES:
             return params
         axes = params.get("axes") or params.get("axis_name") or ()
-        axes = axes if isinstance(axes, (tuple, list)) else (axes,)
         size = 1
-        for axis in axes:
+        for axis in cast("Sequence[Any]", axes) if isinstance(axes, (tuple, list)) else (axes,):
             size *= self.axis_sizes.get(axis, self.options.replicas) if isinstance(axis, str) else 1
         return {**params, "axis_size": params.get("axis_size", size)}
 

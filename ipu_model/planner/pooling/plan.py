@@ -64,7 +64,8 @@ class Pooling:
 
     def window(self, part: Part) -> Part:
         """The region that a part reads: of the inputs forward, of the output gradients backward."""
-        p, found = self.params, []
+        p = self.params
+        found: list[tuple[int, int]] = []
         for d, (a, b) in enumerate(part):
             k, s, pad = p.kernel[d], p.stride[d], p.pad_lower[d]
             if self.backward:
@@ -162,7 +163,7 @@ def _search(p: PoolParams, group: int, known: int, machine: Machine, backward: b
     extents = p.field if backward else p.out
     sizes = (p.batch, cdiv(p.channels, group), *extents)
     lists = [useful_splits(n, machine.tiles) for n in sizes]
-    grids = np.meshgrid(*[np.arange(a.shape[1]) for a in lists], indexing="ij")
+    grids = np.meshgrid(*[np.arange(len(a[0])) for a in lists], indexing="ij")
     index = [g.ravel() for g in grids]
     splits = [a[0][i] for a, i in zip(lists, index, strict=True)]
     used = np.prod(splits, axis=0)
@@ -187,7 +188,9 @@ def _search(p: PoolParams, group: int, known: int, machine: Machine, backward: b
     return float(cost[best]), found
 
 
-def _planned_bytes(p: PoolParams, batch, channels, outs: Sequence[np.ndarray], backward: bool) -> np.ndarray:
+def _planned_bytes(
+    p: PoolParams, batch: np.ndarray, channels: np.ndarray, outs: Sequence[np.ndarray], backward: bool
+) -> np.ndarray:
     """Bytes that the planner believes a tile to receive; padding counts as data."""
     strides = (1,) * len(outs) if backward else p.stride
     window = np.prod([o * s + k - s for o, s, k in zip(outs, strides, p.kernel, strict=True)], axis=0)

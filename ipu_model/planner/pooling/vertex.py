@@ -27,38 +27,42 @@ class Unpacking:
     work: int
 
 
+Count = int | np.ndarray
+"""One number, or that of each of several splits."""
 PLANNER = Unpacking(2, 2, 2, 2)
 SHORT_POINTERS = Unpacking(1, 1, 2, 2)
 LONG_POINTERS = Unpacking(0, 0, 0, 5)
 
 
-def _inner(kind: str, backward: bool, length):
+def _inner(kind: str, backward: bool, length: Count) -> Count:
     """Bundles of one vector of channels over a run of `length` positions."""
     if backward and kind == "max":
         return 7 + 5 * (length - 1)
     return (4 if kind == "max" else 5) + 3 * (length - 1)
 
 
-def entry(kind: str, backward: bool, groups, vectors, length):
+def entry(kind: str, backward: bool, groups: Count, vectors: int, length: Count) -> Count:
     """Bundles of one kernel position over a piece of a row."""
     between = 6 if backward else 4
     return 20 + groups * (2 + vectors * (3 + _inner(kind, backward, length))) + (groups - 1) * between + 3
 
 
-def around(kind: str, backward: bool, groups, zeroed, unpacking: Unpacking):
+def around(kind: str, backward: bool, groups: Count, zeroed: Count, unpacking: Unpacking) -> Count:
     """Bundles of a worker beside its rows; `zeroed` vectors of each group are initialised."""
     largest = 6 + unpacking.out + unpacking.source if backward and kind == "max" else 0
     first = 17 + unpacking.out + (4 + zeroed) * groups + 6 + unpacking.start
     return first + 2 + (1 if kind == "max" else 2) + largest + 6 + 2 * unpacking.work + 1
 
 
-def zeroed_vectors(positions, vectors):
+def zeroed_vectors(positions: Count, vectors: int) -> Count:
     """Vectors that a worker initialises; the remainder is unsigned, so that a negative one gives everybody one more."""
     each = positions * vectors // WORKERS
     return each + (positions != WORKERS * each)
 
 
-def planned(p: PoolParams, batch, groups, outs: Sequence[np.ndarray], vectors: int, backward: bool) -> np.ndarray:
+def planned(
+    p: PoolParams, batch: np.ndarray, groups: np.ndarray, outs: Sequence[np.ndarray], vectors: int, backward: bool
+) -> np.ndarray:
     """Tile cycles as the planner counts them: every kernel position for every piece of a row."""
     width = outs[-1]
     rows = batch * np.prod(outs[:-1], axis=0)

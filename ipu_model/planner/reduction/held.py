@@ -45,7 +45,8 @@ class View:
     @functools.cached_property
     def _strides(self) -> list[tuple[int, int, int, bool]]:
         """For each dimension its size, the elements and the columns of one step along it, and whether it is reduced."""
-        found, elements, columns = [], 1, 1
+        found: list[tuple[int, int, int, bool]] = []
+        elements, columns = 1, 1
         for n, reduced in reversed(self.dims):
             found.append((n, elements, columns, reduced))
             elements *= n
@@ -54,7 +55,8 @@ class View:
 
     def boxes(self, start: int, end: int) -> list[Box]:
         """A stretch of memory as boxes, each of whose columns lie side by side."""
-        strides, found = self._strides, []
+        strides = self._strides
+        found: list[Box] = []
         while start < end:
             # as many whole steps as fit of the outermost dimension that has one starting here
             column, at = 0, start
@@ -186,7 +188,8 @@ def cut_for_workers(found: Sequence[Group], kind: Kind) -> list[Group]:
     grains = cdiv(total, grain)
     parts, _ = split_regions(total, grain, max(1, WORKERS - len(others)))
     cuts = {min(total, i * grains // parts * grain) for i in range(parts + 1)}
-    made, at = [], 0
+    made: list[Group] = []
+    at = 0
     for group in wide:
         inside = sorted({at, at + group.work.out} | {c for c in cuts if at < c < at + group.work.out})
         for a, b in itertools.pairwise(inside):

@@ -146,7 +146,8 @@ def _by_work(works: Sequence[Work]) -> list[list[Work]]:
     effort = [w.values for w in works]
     mean = sum(effort) / len(effort)
     if all(abs(e - mean) <= max(8.0, 0.1 * mean) for e in effort):
-        sizes, at, found = _even(len(works), WORKERS), 0, []
+        sizes, at = _even(len(works), WORKERS), 0
+        found: list[list[Work]] = []
         for size in sizes:
             found.append(list(works[at : at + size]))
             at += size

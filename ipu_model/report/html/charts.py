@@ -34,7 +34,7 @@ def _rect(x: float, y: float, width: float, height: float, css: str, title: str 
 def phases(report: Document, rows: Sequence[tuple[str, Cost]], kinds: Sequence[str], names: dict[str, str]) -> Markup:
     """One bar per phase, stacked by kind of cycle."""
     longest = max((c.total for _, c in rows), default=1.0)
-    body = []
+    body: list[str] = []
     for k, (phase, c) in enumerate(rows):
         y, x = 6 + k * 40, 92.0
         body.append(f'<text x="84" y="{y + 18}" text-anchor="end">{phase}</text>')
@@ -55,7 +55,8 @@ def heat_map(report: Document, ipu: int) -> Markup:
     m = report.memory
     every = list(zip(m.total_by_tile, m.including_gaps_by_tile, m.always_by_tile, strict=True))
     values = every[ipu * m.tiles_per_ipu : (ipu + 1) * m.tiles_per_ipu]
-    body, top = [], heat_top(report)
+    top = heat_top(report)
+    body: list[str] = []
     for row in range(0, len(values), COLUMNS):
         at = row
         for (value, _, _), cells in groupby(values[row : row + COLUMNS]):
@@ -115,7 +116,7 @@ def heat_scale(report: Document) -> Markup:
 
 def _axis(top: float, width: float, height: float, left: float) -> str:
     """Horizontal lines at round sizes."""
-    lines = []
+    lines: list[str] = []
     for value in formats.round_sizes(top):
         y = 8 + height * (1 - value / top)
         lines.append(f'<line x1="{left}" x2="{left + width}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
@@ -170,7 +171,7 @@ def categories(report: Document) -> Markup:
     rows = [(name, sum(by)) for name, by in report.memory.categories.items()]
     rows = sorted((r for r in rows if r[1]), key=lambda r: -r[1])
     longest = max((n for _, n in rows), default=1)
-    body = []
+    body: list[str] = []
     for k, (name, n) in enumerate(rows):
         y, width = 4 + k * 28, n / longest * (HALF - 320)
         body.append(f'<text x="168" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
@@ -215,7 +216,8 @@ def liveness(report: Document, live: dict[str, Any]) -> Markup:
 def peak_parts(report: Document) -> Markup:
     """What the fullest tile holds at the peak, as one stacked bar with a legend."""
     parts = list(report.memory.peak_parts.items())
-    total, x, body = max(1, sum(n for _, n in parts)), 0.0, []
+    total, x = max(1, sum(n for _, n in parts)), 0.0
+    body: list[str] = []
     for k, (name, n) in enumerate(parts):
         width = n / total * WIDE
         body.append(_rect(x, 0, width, 26, f"c{k % 8}", f"{name}: {formats.size(n)}", bytes=n))
@@ -228,7 +230,7 @@ def peak_parts(report: Document) -> Markup:
 def timeline(bars: dict[str, Any], ipus: int) -> Markup:
     """One lane per IPU and phase colour; the script zooms by changing the view box."""
     width, lane = float(WIDE), 46
-    body = []
+    body: list[str] = []
     for k in range(ipus):
         y = k * lane
         body.append(f'<rect x="0" y="{y + 2}" width="{width:g}" height="{lane - 8}" class="lane"/>')
@@ -253,7 +255,8 @@ def balance(report: Document) -> Markup:
         for p in step.parts:
             busy = p.balance * min(1.0, p.tiles / tiles)
             bins[min(9, int(busy * 10))] += p.cycles.compute * p.times * step.trips
-    total, body = sum(bins) or 1.0, []
+    total = sum(bins) or 1.0
+    body: list[str] = []
     longest, step_width, height = max(*bins, 1e-9), (HALF - 20) / 10, 150
     for k, cycles in enumerate(bins):
         x, high = 10 + k * step_width, cycles / longest * height

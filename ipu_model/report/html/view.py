@@ -161,7 +161,8 @@ def _liveness(r: Document) -> dict[str, Any]:
 
 def _stretches(steps: tuple[StepRow, ...]) -> list[tuple[str, int, int]]:
     """Stretches of the program by phase, short interruptions left out."""
-    found, at = [], 0
+    found: list[tuple[str, int, int]] = []
+    at = 0
     for phase, rows in groupby(steps, key=lambda s: s.phase):
         n = len(list(rows))
         if n > len(steps) / 100:
