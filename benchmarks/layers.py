@@ -44,7 +44,14 @@ class Layer:
     options: dict[str, Any]
 
 
-def convolution(data: tuple[int, ...], weights: tuple[int, ...], stride=1, padding=1, dilation=1, groups=1) -> Layer:
+def convolution(
+    data: tuple[int, ...],
+    weights: tuple[int, ...],
+    stride: int = 1,
+    padding: int = 1,
+    dilation: int = 1,
+    groups: int = 1,
+) -> Layer:
     """A convolution of one to three dimensions, alike along all of them."""
     rank = len(data) - 2
 

@@ -28,12 +28,12 @@ def data() -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
 def by_hand(images: np.ndarray, labels: np.ndarray, held: list[np.ndarray]) -> Callable[[], np.ndarray]:
     """The training step, hand-written in JAX, as a function that returns the loss."""
 
-    def loss_of(weights, x, y):
+    def loss_of(weights: list[jax.Array], x: jax.Array, y: jax.Array):
         w1, b1, w2 = weights
         logits = jax.nn.relu(x @ w1 + b1) @ w2
         return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean()
 
-    def step(weights, x, y):
+    def step(weights: list[jax.Array], x: jax.Array, y: jax.Array):
         loss, grads = jax.value_and_grad(loss_of)(weights, x, y)
         return jax.tree.map(lambda w, g: w - RATE * g, weights, grads), loss
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -44,7 +44,7 @@ class _Layer(popxl.Module):
         return x + ops.gelu(x @ up) @ down
 
 
-def _layer_by_hand(x, weights):
+def _layer_by_hand(x: jax.Array, weights: Sequence[jax.Array]):
     qkv, out, up, down = weights
     q, k, v = (x @ qkv).reshape(TOKENS, 3, HEADS, -1).transpose(1, 2, 0, 3)
     scores = jax.nn.softmax(q @ k.transpose(0, 2, 1) * (WIDTH // HEADS) ** -0.5)
@@ -89,7 +89,7 @@ def _build_by_hand(data: np.ndarray, held: list[list[np.ndarray]]) -> np.ndarray
     layer = jax.jit(_layer_by_hand)
 
     @jax.jit
-    def run(weights, x):
+    def run(weights: Sequence[Sequence[jax.Array]], x: jax.Array):
         for w in weights:
             x = layer(x, w)
         return x

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def real_rows() -> Iterator[tuple[str, Callable[[], Mapping[str, Call]]]]:
         yield f"real: {name}", partial(_row, path, shapes)
 
 
-def _published(model) -> Mapping[str, Call]:
+def _published(model: Any) -> Mapping[str, Call]:
     from . import real_models
 
     return _row(real_models.find(model, CACHE), model.shapes)

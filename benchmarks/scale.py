@@ -11,7 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -47,7 +49,7 @@ def time_graph(count: int) -> list[float]:
     """CPU seconds to load, rewrite, lay out and trace a chain of `count` nodes."""
     proto, times = chain(count), []
 
-    def clock(work):
+    def clock(work: Callable[[], Any]):
         started = time.process_time()  # of this process: other programs slow the longer ones down more often
         result = work()
         times.append(time.process_time() - started)

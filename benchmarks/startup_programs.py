@@ -91,10 +91,10 @@ def training_by_hand(forward: Callable[[], Any], folder: Path) -> Any:
 
     apply, x = forward(), np.load(folder / "x.npy")
 
-    def loss_of(params, x, y):
+    def loss_of(params: Any, x: jax.Array, y: jax.Array):
         return -jnp.take_along_axis(jax.nn.log_softmax(apply(params, x)), y[:, None], 1).mean()
 
-    def step(state, x, y):
+    def step(state: Any, x: jax.Array, y: jax.Array):
         params, velocity = state
         loss, grads = jax.value_and_grad(loss_of)(params, x, y)
         velocity = jax.tree.map(lambda v, g: MOMENTUM * v + g, velocity, grads)

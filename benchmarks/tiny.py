@@ -38,7 +38,7 @@ def _ours(x: np.ndarray) -> Callable[[], np.ndarray]:
 def _by_hand(x: np.ndarray) -> Callable[[], np.ndarray]:
     w, out = jax.numpy.ones(16), np.empty_like(x)
 
-    def one(x):
+    def one(x: jax.Array):
         return jax.nn.relu(x + w)
 
     fn = jax.jit(one if len(x) == 1 else lambda x: jax.lax.scan(lambda c, row: (c, one(row)), None, x)[1])

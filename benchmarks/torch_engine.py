@@ -6,7 +6,7 @@ It runs on the kind of device that JAX runs on. On a GPU the walk can also be co
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -37,11 +37,30 @@ def _constant(value: np.ndarray) -> Any:
     return torch.from_numpy(value.copy()).to(device())
 
 
-def _conv(x, w, b=None, *, pads=(0, 0), strides=(1, 1), group=1, **_):
+def _conv(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor | None = None,
+    *,
+    pads: Sequence[int] = (0, 0),
+    strides: Sequence[int] = (1, 1),
+    group: int = 1,
+    **_: Any,
+):
     return F.conv2d(x, w, b, tuple(strides), tuple(pads[:2]), groups=group)
 
 
-def _batch_norm(x, g, b, mean, var, *, outputs, epsilon=1e-5, **_):
+def _batch_norm(
+    x: torch.Tensor,
+    g: torch.Tensor,
+    b: torch.Tensor,
+    mean: torch.Tensor,
+    var: torch.Tensor,
+    *,
+    outputs: int,
+    epsilon: float = 1e-5,
+    **_: Any,
+):
     return F.batch_norm(x, mean, var, g, b, outputs > 1, 0.1, epsilon)
 
 

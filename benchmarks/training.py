@@ -82,7 +82,7 @@ def by_hand_training(network: Network, data: Batches, rule: str) -> Call:
     """The same step by hand: value_and_grad, the update written out, scan over the batches, donated state."""
     update: Callable[..., tuple[Any, Any]] = {"sgd-m": _momentum, "adam": _adam}[rule]
 
-    def step(state, batch):
+    def step(state: Any, batch: tuple[jax.Array, jax.Array]):
         params, slots, count = state
         (loss, statistics), grads = jax.value_and_grad(partial(_loss, network), has_aux=True)(params, *batch)
         slots, params = update(slots, grads, params, count + 1)
@@ -93,7 +93,7 @@ def by_hand_training(network: Network, data: Batches, rule: str) -> Call:
     convolutional = any(v.ndim == 4 for v in network.params.values())
 
     @partial(jax.jit, donate_argnums=0)
-    def run(state, x, y):
+    def run(state: Any, x: jax.Array, y: jax.Array):
         if not convolutional:
             return jax.lax.scan(step, state, (x, y))
         losses = []

@@ -1,6 +1,5 @@
 """Options of a profile; the defaults are those of the modelled tool chain."""
 
-# pyright: strict
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping

@@ -1,6 +1,5 @@
 """Placement given by the caller: attributes by node name (the model does not depend on ONNX)."""
 
-# pyright: strict
 from __future__ import annotations
 
 from collections.abc import Mapping

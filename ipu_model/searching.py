@@ -7,7 +7,6 @@ sizes move together, and along a limit one size is traded for another; then the 
 of the grid, and once more from wide ones. The result has no better neighbour on the grid.
 """
 
-# pyright: strict
 from __future__ import annotations
 
 import math
@@ -249,7 +248,7 @@ class _Planner:
             raise TypeError(f"search: the function returned {given!r:.80}, expected a report or (fn, *args)")
         fn, *args = parts
         options = ModelOptions(name=getattr(fn, "__name__", "program"))
-        traced = jax.make_jaxpr(fn)(*args)  # pyright: ignore[reportUnknownMemberType]
+        traced = jax.make_jaxpr(fn)(*args)
         return profile_jaxpr(traced, target=self.target, options=options, levers=False)
 
     def best(self) -> Found:

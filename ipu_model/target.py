@@ -5,7 +5,6 @@ What decides the *shape* of a plan (tiles, units, memory sizes) is static and ha
 that also says where it comes from; see `ipu_model.targets`.
 """
 
-# pyright: strict
 from __future__ import annotations
 
 import dataclasses
@@ -188,7 +187,7 @@ def _unflatten(static: tuple[Any, ...], leaves: tuple[Any, ...]) -> Target:
     return target
 
 
-jax.tree_util.register_pytree_node(Target, _flatten, _unflatten)  # pyright: ignore[reportUnknownMemberType]
+jax.tree_util.register_pytree_node(Target, _flatten, _unflatten)
 
 
 def from_constants(

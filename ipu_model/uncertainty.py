@@ -1,6 +1,5 @@
 """Uncertainty of predictions: their errors on published figures that the fit had not seen, by sort of figure."""
 
-# pyright: strict
 from __future__ import annotations
 
 import functools

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +28,7 @@ def lenet(batch: int) -> Network:
     return a.finish("lenet", [batch, 1, 28, 28], logits, lay_out, lenet_forward)
 
 
-def lenet_forward(p, x):
+def lenet_forward(p: Mapping[str, Any], x: jax.Array):
     """LeNet by hand, on laid-out weights."""
     x = x.transpose(0, 2, 3, 1)
     for i in range(2):
@@ -67,8 +70,8 @@ def mobilenetv2(batch: int) -> Network:
     return a.finish("mobilenetv2", [batch, 3, 224, 224], logits, lay_out, _mobilenet_forward)
 
 
-def _mobilenet_forward(p, x):
-    def unit(x, name, stride=1, act=True):
+def _mobilenet_forward(p: Mapping[str, Any], x: jax.Array):
+    def unit(x: jax.Array, name: str, stride: int = 1, act: bool = True):
         w = p[name]
         y = depthwise(x, w, stride) if ".dw" in name else apply_conv(x, w, stride)
         y = apply_bn(y, p, f"{name}.bn")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -32,7 +33,7 @@ def _lay_out(params: Params):
     return [(jnp.asarray(params[f"w{i}"].T), jnp.asarray(params[f"b{i}"])) for i in range(3)]
 
 
-def _forward(layers, x):
+def _forward(layers: Sequence[tuple[jax.Array, jax.Array]], x: jax.Array):
     for w, b in layers[:-1]:
         x = jax.nn.relu(x @ w + b)
     return x @ layers[-1][0] + layers[-1][1]

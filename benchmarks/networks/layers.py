@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -47,12 +51,12 @@ def lay_out(params: Params):
     return {k: jnp.asarray(np.ascontiguousarray(v)) for k, v in laid.items()}
 
 
-def apply_bn(x, p, name):
+def apply_bn(x: jax.Array, p: Mapping[str, Any], name: str):
     """Batch normalisation as scale and shift."""
     return x * p[f"{name}.scale"] + p[f"{name}.shift"]
 
 
-def apply_conv(x, w, stride):
+def apply_conv(x: jax.Array, w: jax.Array, stride: int):
     """A convolution of channels-last images; kernels of one pixel are a matrix product."""
     k = w.shape[0]
     if k == 1:
@@ -60,9 +64,9 @@ def apply_conv(x, w, stride):
     return lax.conv_general_dilated(x, w, (stride, stride), [(k // 2, k // 2)] * 2, dimension_numbers=_LAYOUT)
 
 
-def depthwise(x, w, stride):
+def depthwise(x: jax.Array, w: jax.Array, stride: int):
     """3x3 depthwise convolution as nine shifted multiply-adds."""
     _, height, width, _ = x.shape
     x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     shifted = (x[:, i : i + height : stride, j : j + width : stride] * w[i, j, 0] for i in range(3) for j in range(3))
-    return sum(shifted)
+    return jnp.asarray(sum(shifted))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,10 +32,10 @@ def _lay_out(p: Params):
     return {k: jnp.asarray(np.ascontiguousarray(v)) for k, v in arrays.items()}
 
 
-def _forward(p, x):
+def _forward(p: Mapping[str, Any], x: jax.Array):
     projected = x @ p["w"] + p["b"]
 
-    def step(carry, z):
+    def step(carry: tuple[jax.Array, jax.Array], z: jax.Array):
         h, c = carry
         i, o, f, g = jnp.split(z + h @ p["r"], 4, axis=-1)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +65,9 @@ def _convolutions(depth: Depth, n: int, width: int, stride: int):
     return ((n, width, 3, stride), (width, width, 3, 1))
 
 
-def _block(a: Author, norm, depth: Depth, x: str, name: str, n: int, width: int, stride: int) -> tuple[str, int]:
+def _block(
+    a: Author, norm: Callable[[str, str, int], str], depth: Depth, x: str, name: str, n: int, width: int, stride: int
+) -> tuple[str, int]:
     h, m = x, n
     layers = _convolutions(depth, n, width, stride)
     for i, (fan_in, m, k, step) in enumerate(layers):
@@ -74,15 +78,15 @@ def _block(a: Author, norm, depth: Depth, x: str, name: str, n: int, width: int,
     return a.onnx.relu([a.onnx.add([h, x])]), m
 
 
-def forward(depth: Depth, p, x):
+def forward(depth: Depth, p: Mapping[str, Any], x: jax.Array):
     """The hand-written inference form on laid-out weights."""
     return _apply(depth, p, x, lambda h, name: apply_bn(h, p, name))
 
 
-def _forward_train(depth: Depth, p, x):
+def _forward_train(depth: Depth, p: Mapping[str, Any], x: jax.Array):
     statistics = {}
 
-    def norm(h, name):
+    def norm(h: jax.Array, name: str):
         mean, variance = h.mean((0, 1, 2)), h.var((0, 1, 2))
         statistics[f"{name}.m"] = 0.9 * p[f"{name}.m"] + 0.1 * mean
         statistics[f"{name}.v"] = 0.9 * p[f"{name}.v"] + 0.1 * variance
@@ -91,7 +95,7 @@ def _forward_train(depth: Depth, p, x):
     return _apply(depth, p, x, norm), statistics
 
 
-def _apply(depth: Depth, p, x, norm):
+def _apply(depth: Depth, p: Mapping[str, Any], x: jax.Array, norm: Callable[[jax.Array, str], jax.Array]):
     x = jax.nn.relu(norm(apply_conv(x.transpose(0, 2, 3, 1), p["stem"], 2), "stem.bn"))
     pads = ((0, 0), (1, 1), (1, 1), (0, 0))
     x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), pads)

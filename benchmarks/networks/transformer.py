@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -99,15 +101,15 @@ def _lay_out(params: Params):
     return {k: jnp.asarray(v) for k, v in params.items()}
 
 
-def forward(shape: Shape, p, x):
+def forward(shape: Shape, p: Mapping[str, Any], x: jax.Array):
     """A transformer by hand."""
 
-    def norm(x, name):
+    def norm(x: jax.Array, name: str):
         mean = x.mean(-1, keepdims=True)
         variance = jnp.square(x - mean).mean(-1, keepdims=True)
         return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * p[f"{name}g"] + p[f"{name}b"]
 
-    def heads(x, name):
+    def heads(x: jax.Array, name: str):
         return (x @ p[f"{name}w"] + p[f"{name}b"]).reshape(*x.shape[:2], shape.heads, -1).transpose(0, 2, 1, 3)
 
     for i in range(shape.blocks):

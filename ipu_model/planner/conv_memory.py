@@ -1,6 +1,5 @@
 """Memory of a planned convolution: its data over all tiles, and its vertex and exchange code."""
 
-# pyright: strict
 from __future__ import annotations
 
 import math

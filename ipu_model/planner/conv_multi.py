@@ -4,7 +4,6 @@ The largest is planned on nearly all tiles, then on the fewest that keep it with
 convolution. The others are planned so that no step of theirs takes longer than the same step of those before them.
 """
 
-# pyright: strict
 from __future__ import annotations
 
 import dataclasses

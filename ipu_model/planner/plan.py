@@ -1,6 +1,5 @@
 """The result of every planner: quantities (cycles by cause) that a target's constants turn into a price."""
 
-# pyright: strict
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,6 +1,5 @@
 """Merging of collectives of one kind: the gradients of an IPU share one collective and pay its latency once."""
 
-# pyright: strict
 from __future__ import annotations
 
 from dataclasses import replace

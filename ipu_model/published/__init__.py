@@ -5,7 +5,6 @@ describes, prices it with the planners and answers in the row's unit. ``python -
 a file of rows. Labels of cases are never read.
 """
 
-# pyright: strict
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,3 @@
-# pyright: strict
 """Explanation of a prediction: its terms, the plans behind them, and the errors of similar predictions."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """A prediction as a differentiable function of a target: quantities times constants, the largest of alternatives."""
 
-# pyright: strict
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping

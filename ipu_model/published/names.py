@@ -1,6 +1,5 @@
 """The one name that rules know a thing by: benchmark programs, their parameters, types of data, entries of networks."""
 
-# pyright: strict
 from __future__ import annotations
 
 import re

@@ -1,6 +1,5 @@
 """Scoring of predictions, and the order in which families are fitted."""
 
-# pyright: strict
 from __future__ import annotations
 
 import dataclasses

@@ -1,6 +1,5 @@
 """Units of figures: the quantity and scale of each unit, and conversion of formulas to a unit."""
 
-# pyright: strict
 from __future__ import annotations
 
 import dataclasses

@@ -1,6 +1,5 @@
 """Parsing of the texts of rows: spellings of parameters, passes of a layer, and questions for the largest size."""
 
-# pyright: strict
 from __future__ import annotations
 
 import re

@@ -1,6 +1,5 @@
 """What differs between two reports: which operations got slower, which memory grew."""
 
-# pyright: strict
 from __future__ import annotations
 
 from collections import Counter
@@ -66,7 +65,7 @@ def compare(new: Document, old: Document) -> Comparison:
     TypeError
         When `old` is no report.
     """
-    if not isinstance(old, Document):  # pyright: ignore[reportUnnecessaryIsInstance] (guards callers without a checker)
+    if not isinstance(old, Document):
         raise TypeError(f"a report is compared with a report, not with {old!r:.80}")
     alike = _clock(old) == _clock(new)
     was, now = (1.0, 1.0) if alike else (1e9 / _clock(old), 1e9 / _clock(new))

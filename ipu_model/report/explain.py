@@ -1,6 +1,5 @@
 """Why a program costs what it does: cycles by sort of operation, the most expensive steps and plans, and how sure."""
 
-# pyright: strict
 from __future__ import annotations
 
 from ipu_model.checks import check_choice, check_sizes

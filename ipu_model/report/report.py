@@ -1,6 +1,5 @@
 """The report that users get: the document together with its renderings."""
 
-# pyright: strict
 from __future__ import annotations
 
 from dataclasses import dataclass

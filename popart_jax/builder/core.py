@@ -227,7 +227,7 @@ class _BuilderCore(Placement):
     @checked
     def checkpointOutput(self, nodeOutputNames: list[str]) -> list[str]:
         """Mark tensors as recompute checkpoints: an Identity each, whose outputs are returned."""
-        marked = []
+        marked: list[str] = []
         for name in nodeOutputNames:
             out = self._add_node("Identity", [name], {}, 1, "Checkpoint")[0]
             self._annotate(names.RECOMPUTE, 1, out)

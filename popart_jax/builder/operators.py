@@ -91,7 +91,7 @@ def _generate(choices: Sequence[Method]) -> Callable[..., Any]:
 
     @logs_errors
     def operator(self: OperatorSet, *args: Any, **kwargs: Any) -> Any:
-        reasons = []
+        reasons: list[str] = []
         for method in choices:
             try:
                 values = method.bind(args, kwargs)

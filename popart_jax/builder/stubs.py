@@ -82,7 +82,7 @@ def _class(name: str, parent: str, members: Mapping[str, tuple[str, ...]]) -> It
 
 
 def _signature(signature: inspect.Signature) -> str:
-    shown = []
+    shown: list[str] = []
     for p in signature.parameters.values():
         hint = "" if p.annotation is inspect.Parameter.empty else f": {_type(p.annotation)}"
         default = "" if p.default is inspect.Parameter.empty else " = ..." if hint else "=..."

@@ -134,7 +134,7 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
 
 def _uses(value: ir.Value) -> list[tuple[ir.Node, int]]:
     """Nodes and input positions that read a value, also through Identity and Cast."""
-    found = []
+    found: list[tuple[ir.Node, int]] = []
     for use in value.uses():
         if use.node.op_type in ("Identity", "Cast") and use.node.domain in ("", "ai.onnx"):
             found.extend(_uses(use.node.outputs[0]) or [(use.node, use.idx)])

@@ -205,7 +205,7 @@ class OnnxFunction:
                 f"Parameters do not match the model: missing {missing[:10]}, unknown {unknown[:10]}.\n"
                 "  fix: pass all the parameters that to_jax returned, trained or not."
             )
-        given = {}
+        given: dict[str, Any] = {}
         for name, x in {**params, **state}.items():
             declared = stored[name]
             shape = tuple(declared.shape.numpy()) if declared.shape is not None else np.shape(x)

@@ -70,7 +70,7 @@ def reduce_precision(model: ir.Model, dtype: np.dtype, keep: Collection[str] = (
         return ()
     graphs = [model.graph, *model.graph.subgraphs()]
     fixed = {v for g in graphs for node in g for v in _steering(node, model)}
-    kept = []
+    kept: list[str] = []
     for graph in graphs:
         for name, value in graph.initializers.items():
             if value in fixed or name in keep:
@@ -118,7 +118,7 @@ def _steering(node: ir.Node, model: ir.Model) -> list[ir.Value]:
     """Operands of a node that are parameters of the operator rather than data."""
     row = resolve(node.domain, node.op_type, node.version or model.opset_imports.get(node.domain, 1))
     quantises = "Quantize" in node.op_type
-    found = []
+    found: list[ir.Value] = []
     for i, value in enumerate(node.inputs):
         is_scale = quantises and "scale" in operand_name(node, i, model.opset_imports)
         if value is not None and (is_scale or (row is not None and row.is_static(i))):

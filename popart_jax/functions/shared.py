@@ -14,7 +14,7 @@ Split = bool | str | Collection[str]
 
 def shared(graph: ir.Graph) -> dict[str, list[ir.Node]]:
     """Float initializers of a graph that several nodes read, with those nodes."""
-    found = {}
+    found: dict[str, list[ir.Node]] = {}
     for name, value in graph.initializers.items():
         readers = list(dict.fromkeys(use.node for use in value.uses()))
         if len(readers) > 1 and value.const_value is not None and value.const_value.dtype.is_floating_point():

@@ -166,7 +166,7 @@ def _refuse_reserved(name: str) -> None:
 
 def _take_optimizer_state(graph: ir.Graph) -> dict[str, ir.TensorProtocol]:
     listed = {v.name for v in graph.inputs}
-    found = {}
+    found: dict[str, ir.TensorProtocol] = {}
     for name, value in list(graph.initializers.items()):
         if name not in listed and is_state_name(name) and not value.uses() and value.const_value is not None:
             found[name] = value.const_value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -233,7 +234,7 @@ def _constant(tensor: TensorProto) -> onnx.NodeProto:
     return node
 
 
-def _drop(field, names: set[str]) -> None:
+def _drop(field: Any, names: set[str]) -> None:
     kept = [entry for entry in field if entry.name not in names]
     del field[:]
     field.extend(kept)

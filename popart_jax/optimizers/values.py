@@ -149,7 +149,7 @@ def parse(values: Mapping[Any, Any], allowed: Mapping[str, str], owner: str) -> 
     popart_exception
         A value that is no (number, bool) tuple.
     """
-    parsed = {}
+    parsed: dict[str, OptimizerValue] = {}
     for key, value in values.items():
         try:
             number, constant = value

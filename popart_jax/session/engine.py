@@ -149,7 +149,7 @@ class Engine:
         ]
 
     def _anchor_facts(self, program: Program) -> list[AnchorFact]:
-        facts = []
+        facts: list[AnchorFact] = []
         for anchor in program.anchors:
             kind = self.prepared.infos.get(anchor.source) or program.types[anchor.source]
             slots, local = anchor.slots(program.structure), self.prepared.local_replicas

@@ -1,6 +1,5 @@
 """Help texts behind the page's question marks: the meaning, computation and uncertainty of each part."""
 
-# pyright: strict
 from __future__ import annotations
 
 from ipu_model.uncertainty import residuals

@@ -1,6 +1,5 @@
 """Operations as a tree of scopes, in plain lists: the page's script sums, filters and shows them."""
 
-# pyright: strict
 from __future__ import annotations
 
 import re

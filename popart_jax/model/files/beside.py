@@ -43,7 +43,7 @@ def take_in(proto: onnx.ModelProto, folder: Path, home: Path) -> dict[str, np.nd
     popart_exception
         Wrong information, or a file that ends early.
     """
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for tensor in proto.graph.initializer:
         if _is_beside(tensor, folder, home):
             arrays[tensor.name] = _read(tensor, folder)

@@ -38,7 +38,7 @@ def dependencies(graph: Graph, in_place: bool = True) -> dict[int, set[int]]:
 def in_place_pairs(graph: Graph) -> list[tuple[int, int]]:
     """(earlier, later) in node order, for each write and each other use of the same storage."""
     place = {node.meta["op"].id: k for k, node in enumerate(graph._graph)}
-    pairs = []
+    pairs: list[tuple[int, int]] = []
     for found in written_storages(graph):
         for k, (a, _, writes_a) in enumerate(found):
             pairs.extend(

@@ -84,7 +84,7 @@ class DeviceState:
     def _entries(self, stored: list[Variable], buffer: np.ndarray) -> dict[str, np.ndarray]:
         """Values of the variables that are stored in a remote buffer."""
         every = buffer if self.programs.replicas > 1 else buffer[None]
-        found = {}
+        found: dict[str, np.ndarray] = {}
         for t in stored:
             entry, shards = every[:, t._remote.offset], t._remote.shards
             read = weights.values_of_entries if shards is None else weights.shards_from_replicas

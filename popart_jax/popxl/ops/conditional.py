@@ -153,7 +153,7 @@ def _outputs(then_branch: Graph, else_branch: Graph) -> list[Out]:
             "`then_branch` graph and `else_branch` graph must have the same number of outputs: "
             f"{len(then_branch.outputs)} != {len(else_branch.outputs)}"
         )
-    outs = []
+    outs: list[Out] = []
     for a, b in zip(then_branch.outputs, else_branch.outputs, strict=True):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise popart_exception(f"Outputs of the branches differ in shape or type: {a!r} and {b!r}")

@@ -192,7 +192,7 @@ def announce(options: SessionOptions, facts: OptionFacts) -> None:
 
 
 def _accumulation(options: SessionOptions, facts: OptionFacts) -> list[str]:
-    errors = []
+    errors: list[str] = []
     if options.enableGradientAccumulation and not facts.training:
         errors.append("Gradient Accumulation only available when training.")
     if options.accumulationFactor > 1 and not options.enableGradientAccumulation:
@@ -210,7 +210,7 @@ def check_distribution(options: SessionOptions) -> list[str]:
     if not options.enableDistributedReplicatedGraphs:
         return []
     factor, offset, local = options.globalReplicationFactor, options.globalReplicaOffset, options.replicatedGraphCount
-    errors = []
+    errors: list[str] = []
     if factor < 1:
         errors.append(f"Invalid globalReplicationFactor value: {factor}, must be greater or equal than 1")
     if offset < 0:
@@ -225,7 +225,7 @@ def check_distribution(options: SessionOptions) -> list[str]:
 
 
 def _alias_and_loops(options: SessionOptions) -> list[str]:
-    errors = []
+    errors: list[str] = []
     if options.aliasZeroCopy and options.enablePipelining and not explicit_pipelining(options):
         errors.append("Alias zero copy is not supported with implicit pipelining.")
     if options.aliasZeroCopy and not options.explicitRecomputation:
@@ -247,7 +247,7 @@ def _alias_and_loops(options: SessionOptions) -> list[str]:
 
 
 def _overlap(options: SessionOptions, facts: OptionFacts) -> list[str]:
-    errors = []
+    errors: list[str] = []
     if ExchangeStrategy.OverlapStep in facts.exchange:
         errors.append("ExchangeStrategy::OverlapStep is not yet supported.")
     overlapped = {ExchangeStrategy.OverlapInnerLoop, ExchangeStrategy.OverlapLoops} & set(facts.exchange)
@@ -412,7 +412,7 @@ def _merging(options: SessionOptions) -> list[str]:
 
 
 def _values(options: SessionOptions, facts: OptionFacts) -> list[str]:
-    errors = []
+    errors: list[str] = []
     if options.virtualGraphMode is VirtualGraphMode.Auto:
         errors += check_split_ratios(options, facts.ipus_per_replica(options))
     depths = dict.fromkeys(facts.streams, options.defaultBufferingDepth)

@@ -74,7 +74,7 @@ def _check_phases(options: SessionOptions, ops: Sequence[PlacedOp]) -> list[str]
     settings = options.executionPhaseSettings
     if options.virtualGraphMode is not VirtualGraphMode.ExecutionPhases or settings.phases <= 1:
         return []
-    errors = []
+    errors: list[str] = []
     for op in ops:
         if op.phase is not None and op.phase >= settings.phases:
             errors.append(
@@ -225,7 +225,7 @@ def check_split_ratios(options: SessionOptions, ipus_per_replica: int) -> list[s
     ratios = options.virtualGraphSplitRatios
     if not ratios:
         return []
-    errors = []
+    errors: list[str] = []
     if len(ratios) != ipus_per_replica:
         errors.append("The size of virtualGraphSplitRatios must be equal to num_ipus.")
     if not all(0 < r < 1 for r in ratios):

@@ -171,7 +171,7 @@ class OptionsBase:
 
     def changed(self) -> dict[str, Any]:
         """Options that do not have their default value."""
-        found = {}
+        found: dict[str, Any] = {}
         for name, option in rows(type(self)).items():
             if name in self.__dict__ and self.__dict__[name] != option.make():
                 found[name] = self.__dict__[name]

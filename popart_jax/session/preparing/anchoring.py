@@ -35,7 +35,7 @@ def anchors_of(
     popart_exception
         A name that is no tensor.
     """
-    found = []
+    found: list[Anchor] = []
     for name in data_flow.anchors():
         source = source_of(name, known)
         if source is None:

@@ -18,7 +18,7 @@ def clip_groups(optimizer: Optimizer, trained: Collection[str]) -> tuple[tuple[t
     """
     if not isinstance(optimizer, (SGD, Adam)):
         return ()
-    groups = []
+    groups: list[tuple[tuple[str, ...], float]] = []
     for clip in optimizer.clip_norms():
         members = tuple(trained) if clip.covers_all() else tuple(clip.weightIds)
         for name in members:

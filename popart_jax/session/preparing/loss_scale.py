@@ -71,7 +71,7 @@ def separated(graph: ir.Graph, tracked: Collection[ir_view.TrackedGradient]) -> 
     A gradient may be the part that one reader contributes. An Identity before that reader gives its input a new name.
     """
     known = names(graph)
-    found = []
+    found: list[tuple[str, str]] = []
     for entry in tracked:
         node = known[entry.reader].producer() if entry.reader in known else None
         value = None if node is None else node.inputs[entry.position]

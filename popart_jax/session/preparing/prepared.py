@@ -269,7 +269,7 @@ def _options_for_operators(request: Request) -> OperatorOptions:
 
 def _host_values(graph: ir.Graph, weights: Mapping[str, HostVariable]) -> dict[str, np.ndarray]:
     """First host copies of the model's variables."""
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for name in weights:
         tensor = graph.initializers[name].const_value
         assert tensor is not None

@@ -110,7 +110,7 @@ def check_drawn_types(model: ir.Model) -> None:
 
 def stream_types(graph: ir.Graph) -> dict[str, Type]:
     """Host types of the streamed inputs, per micro-batch and replica."""
-    found = {}
+    found: dict[str, Type] = {}
     for value in graph.inputs:
         if value.name and value.name not in graph.initializers:
             row = BY_ONNX.get(value.dtype) if value.dtype is not None else None
