@@ -72,8 +72,11 @@ def _known(value: ir.Value, walk: Walk) -> Any:
 
 
 def _number(x: Any) -> int | None:
-    known = isinstance(x, (np.ndarray, np.generic)) and x.size == 1 and x.dtype.kind in "iuf"
-    return int(x.reshape(())) if known and float(x.reshape(())).is_integer() else None
+    """The whole number that an array known while tracing holds; None for anything else."""
+    if not isinstance(x, (np.ndarray, np.generic)) or x.size != 1 or x.dtype.kind not in "iuf":
+        return None
+    number: int | float = x.item()
+    return int(number) if float(number).is_integer() else None
 
 
 def computed(node: ir.Node, operands: list[Any], walk: Walk) -> tuple[Any, ...] | None:
