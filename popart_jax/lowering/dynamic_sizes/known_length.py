@@ -73,10 +73,11 @@ def _known(value: ir.Value, walk: Walk) -> Any:
 
 def _number(x: Any) -> int | None:
     """The whole number that an array known while tracing holds; None for anything else."""
-    if not isinstance(x, (np.ndarray, np.generic)) or x.size != 1 or x.dtype.kind not in "iuf":
+    if not isinstance(x, (np.ndarray, np.generic)) or np.size(x) != 1:
         return None
-    number: int | float = x.item()
-    return int(number) if float(number).is_integer() else None
+    array: np.ndarray[Any, np.dtype[Any]] = np.asarray(x)
+    number: Any = array.item()
+    return int(number) if array.dtype.kind in "iuf" and float(number).is_integer() else None
 
 
 def computed(node: ir.Node, operands: list[Any], walk: Walk) -> tuple[Any, ...] | None:
