@@ -19,7 +19,7 @@ from ..._compat.jax import Tracer
 from ...ops.arrays import normal_axes
 from ...ops.stopping import unless
 from ...ops.symbols import KEEPS, is_symbol
-from ..static import Walk, from_constants, lookup
+from ..static import Walk, from_constants, is_static, lookup
 from .bounds import SIZE
 
 _KINDS = frozenset({ir.DataType.INT32, ir.DataType.INT64, ir.DataType.FLOAT, ir.DataType.DOUBLE})
@@ -73,9 +73,9 @@ def _known(value: ir.Value, walk: Walk) -> Any:
 
 def _number(x: Any) -> int | None:
     """The whole number that an array known while tracing holds; None for anything else."""
-    if not isinstance(x, (np.ndarray, np.generic)) or np.size(x) != 1:
+    if x is None or not is_static(x) or np.size(x) != 1:
         return None
-    array: np.ndarray[Any, np.dtype[Any]] = np.asarray(x)
+    array = np.asarray(x)
     number: Any = array.item()
     return int(number) if array.dtype.kind in "iuf" and float(number).is_integer() else None
 
