@@ -174,6 +174,10 @@ class OpError(popart_exception):
             self.args = (self.text.format(*inputs, **names),)
 
 
+class SizeUnknownError(popart_exception):
+    """A result of a compiled program has a size that only the run knows."""
+
+
 class NeedsConstantError(popart_exception, ValueError):
     """An operator needs a constant while tracing, but its operand is known only when the program runs.
 

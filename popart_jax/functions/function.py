@@ -17,11 +17,12 @@ from jax.sharding import Mesh
 
 from .._collector import without_collector
 from .._compat.jax import Tracer
-from ..errors import popart_exception
+from ..errors import SizeUnknownError, popart_exception
 from ..execution.stored import beside_jax
 from ..execution.stored.described import Undescribed
 from ..execution.stored.graph_facts import graph_facts
 from ..lowering.control.values import staged
+from ..lowering.dynamic_sizes.padded import Uncut
 from ..lowering.interpreter import Settings, evaluate
 from ..lowering.op_memo import OpMemo
 from ..lowering.passes import compiler_options
@@ -70,6 +71,7 @@ class OnnxFunction:
     source: Source
     plain: ir.Model = field(repr=False)
     float32: tuple[str, ...] = ()
+    _never_whole: list[bool] = field(default_factory=list[bool])  # not empty: sizes of results depend on data
     _never_compiled: list[bool] = field(default_factory=list[bool])  # not empty: shapes depend on data
 
     @cached_property
@@ -119,7 +121,12 @@ class OnnxFunction:
         if self._never_compiled or not self._is_large or not _are_concrete((params, inputs, key, state)):
             return self._walk(params, inputs, key, state, trains)
         try:
+            if self._never_whole:
+                return self._cut(params, inputs, key, state, trains)
             return self._compiled(params, self._ready(inputs), key, state, trains)
+        except SizeUnknownError:
+            self._never_whole.append(True)
+            return self(params, inputs, key, state=state, training=training)
         except Exception:  # graphs that depend on data can't be compiled; other errors are raised again here
             results = self._walk(params, inputs, key, state, trains)
             self._never_compiled.append(True)
@@ -141,6 +148,18 @@ class OnnxFunction:
             return self._in_order(self._kept(trains)(params, inputs, key, state))
 
         return call
+
+    @cached_property
+    def _cut(self) -> Callable[..., Any]:
+        """The walk, compiled with padding behind results whose size depends on data; it is cut off afterwards."""
+        jitted = self.exactly(jax.jit(partial(self._walk, cuts=True), static_argnums=4))
+
+        def call(params: Any, inputs: Any, key: Any, state: Any, trains: bool) -> Any:
+            found = jitted(params, self._ready(inputs), key, state, trains)
+            whole = jax.tree.map(lambda x: x.cut() if isinstance(x, Uncut) else x, found, is_leaf=_is_uncut)
+            return self._in_order(whole)
+
+        return self.exactly(call)
 
     @cached_property
     def _in_order(self) -> Callable[[Any], Any]:
@@ -179,13 +198,14 @@ class OnnxFunction:
         key: jax.Array | None,
         state: Mapping[str, Any] | None,
         trains: bool,
+        cuts: bool = False,
     ) -> Any:
         model, updated = self._training_form if trains and self.choice.state else (self.model, {})
         graph = model.graph
         inputs = as_mapping(graph, inputs)
         if self.wide:
             check_not_cut(graph, inputs, params)
-        settings = Settings(dict(model.opset_imports), trains, key, memo=OpMemo())
+        settings = Settings(dict(model.opset_imports), trains, key, memo=OpMemo(), cuts=cuts)
         with self.precision():
             given = self._checked(params, state or {})
             wanted = dict.fromkeys([v.name or "" for v in graph.outputs])
@@ -370,6 +390,10 @@ def _are_concrete(tree: Any) -> bool:
     leaves = jax.tree.leaves(tree)
     kinds = (getattr(getattr(x, "dtype", None), "kind", None) for x in leaves if not isinstance(x, (int, float)))
     return not any(isinstance(x, Tracer) for x in leaves) and all(k is not None and k in "biufcV" for k in kinds)
+
+
+def _is_uncut(x: Any) -> bool:
+    return isinstance(x, Uncut)
 
 
 def _traced(x: Any) -> Any:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from jax import ad_checkpoint
 
 from .._compat.jax import Tracer
-from ..errors import OpError, popart_exception, poplibs_exception
+from ..errors import OpError, SizeUnknownError, popart_exception, poplibs_exception
 from ..model.op_names import describe, op_names
 from ..ops import symbols, varying
 from ..ops.arrays import as_results
@@ -30,7 +30,7 @@ from .checks.failure import explain, locate, missing_outputs, missing_required, 
 from .checks.operand_ranks import wrong_rank
 from .dynamic_sizes import known_length, routed
 from .dynamic_sizes.bounds import FILL, SIZE
-from .dynamic_sizes.padded import Padded, SizeDependent, bound_of, given_bound, mark_padding, nested, refusal
+from .dynamic_sizes.padded import Padded, SizeDependent, Uncut, bound_of, given_bound, mark_padding, nested, refusal
 from .effects import Cell, Program, Storage, settle
 from .op_memo import OpMemo
 from .resolve import Plan, Plans, Step, captured, label, needs
@@ -63,6 +63,8 @@ class Settings:
         Tensors of the main graph that get their names in the trace, for `jax.checkpoint_policies`.
     types_only : bool
         Only the types of results are asked for, so that padded results may be returned as they are.
+    cuts : bool
+        The caller cuts the padding off: padded results are returned as `Uncut`.
     """
 
     opsets: Mapping[str, int]
@@ -73,6 +75,7 @@ class Settings:
     options: OperatorOptions = DEFAULTS
     memo: OpMemo | None = None
     types_only: bool = False
+    cuts: bool = False
     rounding: jax.Array | None = None
     saved: frozenset[str] = frozenset()
 
@@ -206,8 +209,11 @@ def run(plan: Plan, walk: Walk) -> None:
         if isinstance(mark, SizeDependent):
             walk.env[value] = mark.value
             continue
+        if walk.settings.cuts and walk.outer is None:
+            walk.env[value] = Uncut(walk.env[value], mark.live, mark.axis)
+            continue
         where = f"node '{label(maker)}'" if maker is not None else "the graph"
-        raise popart_exception(f"{where}: {refusal(f'who reads {value.name!r}', mark)}")
+        raise SizeUnknownError(f"{where}: {refusal(f'who reads {value.name!r}', mark)}")
 
 
 def _padded(walk: Walk) -> set[ir.Value]:

@@ -147,3 +147,32 @@ def test_a_loop_may_begin_with_another_shape(scale):
     found = fn.jit(params, {"x": x})
     for name, wanted in zip(("y", "n"), peer(GROWN, {"x": x}), strict=True):
         np.testing.assert_allclose(found[name], wanted, rtol=1e-6)
+
+
+FOUND = parsed("""g(float[3,4] x, int64[1] i) => (int64[2,n] at, float[3,m] y, float[k] kept, float[3,4] z) {
+    a = Relu(x)
+    b = Mul(a, a)
+    z = Sqrt(b)
+    at = NonZero(z)
+    one = Constant<value = int64[1] {1}>()
+    zero = Constant<value = int64[1] {0}>()
+    part = Slice(z, zero, i, one)
+    y = Neg(part)
+    half = Constant<value = float {0.5}>()
+    all = Constant<value = int64[1] {-1}>()
+    flat = Reshape(z, all)
+    large = Greater(flat, half)
+    kept = Compress(z, large)
+}""")
+
+
+@pytest.mark.parametrize("end", [0, 2, 9])
+def test_called_from_the_host_results_are_cut_to_their_size(end):
+    fn, params = popart.to_jax(FOUND)
+    for _ in range(2):
+        feed = {"x": RNG.normal(size=(3, 4)).astype(np.float32), "i": np.asarray([end])}
+        found = fn(params, feed)
+        for name, wanted in zip(("at", "y", "kept", "z"), peer(FOUND, feed), strict=True):
+            assert (found[name].shape, found[name].dtype) == (wanted.shape, wanted.dtype)
+            np.testing.assert_allclose(found[name], wanted, rtol=1e-6)
+    assert not fn._never_compiled

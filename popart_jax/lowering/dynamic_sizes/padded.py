@@ -64,6 +64,30 @@ class SizeDependent:
     maker: str
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Uncut:
+    """A padded result of a compiled program, for whoever calls it from the host.
+
+    Attributes
+    ----------
+    value : array
+        The result with its padding.
+    live : array of bool
+        Mask of the valid entries along the axis.
+    axis : int
+        The padded axis, counted from the end (1 is the last).
+    """
+
+    value: Any
+    live: Any
+    axis: int = field(metadata={"static": True})
+
+    def cut(self) -> jax.Array:
+        """The result without its padding."""
+        return jnp.compress(np.asarray(self.live), self.value, axis=-self.axis)
+
+
 def bound_of(node: ir.Node, lowering: Lowering, operands: Sequence[Any]) -> dict[str, Any]:
     """Size and padding value for a node's result without a bound from the user, in a trace; empty for other nodes."""
     if not lowering.takes_fill or SIZE in node.attributes:
