@@ -8,7 +8,7 @@ By default every float weight is a parameter, wherever the file stores it, excep
   operators whose results are never floating point (comparisons);
 - zeros as the initial state of a recurrent layer, unless the exporter marked them as a parameter;
 - attention masks: tensors of nothing but zeros and very negative numbers;
-- constants that a Builder or a GraphTransformer made;
+- constants that a Builder or a GraphTransformer made, and those of programs that PyTorch's older exporter wrote;
 - tensors that the exporter (PyTorch's, for instance) marked as a buffer, as a constant, or as computed from no weight,
   and scalar constants of formulas.
 """
@@ -44,6 +44,9 @@ _STEP = re.compile(  # names that PyTorch's exporter gives to computed values; w
     r"(val|int64|zeros|ones|full|empty|arange|eye|linspace|scalar_tensor|_?to_copy|convert_element_type|lift_fresh)\w*"
     r"|(add|sub|mul|div|eq|ne|lt|le|gt|ge|neg|clamp|floor|view|expand|slice|select|unsqueeze|squeeze|linear)(_\d+)?"
 )
+_WRITTEN_OUT = re.compile(r"/(.*/)?Constant(_\d+)?_output_0")
+"""Constant nodes of `torch.onnx.export(dynamo=False)`, which keeps parameters and buffers as initializers."""
+
 _MASKED = -1e4  # largest number that exporters add to the scores of masked positions
 _STATISTICS = (3, 4)  # operands of BatchNormalization
 _FLOATS = re.compile(r"tensor\((float|float16|double|bfloat16)\)")  # alone, or in a sequence or an optional
@@ -108,6 +111,8 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
     """Why a tensor is not a parameter; '' if it is one."""
     if CONSTANT in one.metadata:
         return "a constant, said who built the model"
+    if one.node is not None and _WRITTEN_OUT.fullmatch(one.value.name or ""):
+        return "a constant of the program that was exported"
     uses = _uses(one.value)
     if uses and all(_is_statistic(node, at) for node, at in uses):
         return _STATE

@@ -105,6 +105,18 @@ def test_values_of_two_functions_may_share_a_name(other: str) -> None:
     np.testing.assert_allclose(fn(params, x)["y"], np.asarray(theirs), rtol=1e-6)
 
 
+def test_constants_of_a_traced_program_are_no_parameters() -> None:
+    """PyTorch's older exporter keeps parameters in initializers; its Constant nodes are what the program wrote out."""
+    model = parse(
+        f"<{HEAD}> g(float[N,2] x) => (float[N,2] y) {{ c = Constant<value = float[2] {{1.0, 2.0}}>() "
+        "n = Sub(x, c) v = Constant<value = float[2] {3.0, 4.0}>() y = Mul(n, v) }"
+    )
+    model.graph.node[0].output[0] = model.graph.node[1].input[1] = "/norm/Constant_1_output_0"
+    fn, params = popart.to_jax(model)
+    assert set(params) == {"v"}
+    assert fn.choice.frozen == {"/norm/Constant_1_output_0": "a constant of the program that was exported"}
+
+
 def test_what_no_gradient_should_move_is_left_out_with_a_reason() -> None:
     hidden = np.triu(np.full((4, 4), -3.4e38, np.float32), 1)
     model = parse(
