@@ -30,7 +30,17 @@ from .checks.failure import explain, locate, missing_outputs, missing_required, 
 from .checks.operand_ranks import wrong_rank
 from .dynamic_sizes import known_length, routed
 from .dynamic_sizes.bounds import FILL, SIZE
-from .dynamic_sizes.padded import Padded, SizeDependent, Uncut, bound_of, given_bound, mark_padding, nested, refusal
+from .dynamic_sizes.padded import (
+    Padded,
+    SizeDependent,
+    Uncut,
+    bound_of,
+    check_worth,
+    given_bound,
+    mark_padding,
+    nested,
+    refusal,
+)
 from .effects import Cell, Program, Storage, settle
 from .op_memo import OpMemo
 from .resolve import Plan, Plans, Step, captured, label, needs
@@ -252,10 +262,6 @@ def run_step(step: Step, walk: Walk) -> None:
         walk.env[value] = _marked(walk, value, result)
 
 
-_MOST_PADDED = 1 << 24
-"""Elements of a result, padding included, that is made to be cut: beyond, exact sizes are worth a program each."""
-
-
 def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     """Results of a node whose operands or results may be padded; marks of padded results are stored in the walk."""
     node = step.node
@@ -272,8 +278,8 @@ def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
         results = _checked(step, walk, operands)
     else:
         results, found = routed.computed(node, step.lowering, operands, marks, partial(_checked, step, walk))
-        if walk.settings.cuts and any(np.size(x) > _MOST_PADDED for x in results):
-            raise popart_exception(f"{step.node.op_type} would compute too much that is cut off")
+        if walk.settings.cuts:
+            check_worth(results)
     if given:
         results = routed.cleared(node, operands, results, given)
         found = found or routed.followed(node, operands, results, given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,9 @@ from ...ops.registry import Lowering
 from ...ops.select import BEYOND
 from ...ops.symbols import is_symbol
 from .bounds import FILL, HOW, SIZE
+
+_MOST = 1 << 24
+"""Elements of a result, padding included, that is made to be cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,18 @@ class Uncut:
     def cut(self) -> jax.Array:
         """The result without its padding."""
         return jnp.compress(np.asarray(self.live), self.value, axis=-self.axis)
+
+
+def check_worth(results: Sequence[Any]) -> None:
+    """Refuse results that are too large with their padding, where it will be cut off.
+
+    Raises
+    ------
+    popart_exception
+        There is one: operators with exact sizes, compiled one by one, are faster then.
+    """
+    if any(math.prod(np.shape(x)) > _MOST for x in results):
+        raise popart_exception("too much would be computed that is cut off")
 
 
 def bound_of(node: ir.Node, lowering: Lowering, operands: Sequence[Any]) -> dict[str, Any]:
