@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 
 import popart_jax as popart
+from popart_jax.lowering.dynamic_sizes import padded
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>'
 pytestmark = pytest.mark.filterwarnings("ignore:The model has no trainable parameters")
@@ -176,3 +177,11 @@ def test_called_from_the_host_results_are_cut_to_their_size(end):
             assert (found[name].shape, found[name].dtype) == (wanted.shape, wanted.dtype)
             np.testing.assert_allclose(found[name], wanted, rtol=1e-6)
     assert not fn._never_compiled
+
+
+def test_large_ones_have_their_exact_size_all_the_way(monkeypatch):
+    monkeypatch.setattr(padded, "_MOST", 3)
+    feed = {"x": RNG.normal(size=(3, 4)).astype(np.float32), "i": np.asarray([2])}
+    fn, params = popart.to_jax(FOUND)
+    np.testing.assert_allclose(fn(params, feed)["y"], peer(FOUND, feed)[1], rtol=1e-6)
+    assert fn._never_compiled
