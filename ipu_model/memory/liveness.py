@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class Change:
 
     recompute: frozenset[str] = frozenset()
     scale: Callable[[int], float] | None = None
-    price: Callable[[int], OpCost | None] | None = None
+    prices: Mapping[int, OpCost] = field(default_factory=dict[int, OpCost])
 
 
 NO_CHANGE = Change()
@@ -89,21 +89,42 @@ def spread_of(priced: Priced, value: int, made: dict[int, Spread]) -> tuple[Spre
     return found, width
 
 
-def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE, memory: Allocation | None = None) -> Liveness:
+@dataclass(frozen=True)
+class Demand:
+    """What a program needs without changes: its storages, tile mappings of values that rules gave, needs of steps."""
+
+    memory: Allocation
+    mappings: dict[int, Spread]
+    needs: list[Need]
+
+
+def demand(priced: Priced) -> Demand:
+    """The demand of a priced program, which sweeps with different changes share."""
+    mappings: dict[int, Spread] = {}
+    for step, price in zip(priced.program.steps, priced.prices, strict=True):
+        mappings.update(zip(step.outputs, price.outputs, strict=False))
+    needs = [need_of(priced, at, price) for at, price in enumerate(priced.prices)]
+    return Demand(allocated(priced), mappings, needs)
+
+
+def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE, known: Demand | None = None) -> Liveness:
     """Sweep over the steps: add the pieces of memory whose life begins there, remove those whose life ends.
 
     Parameters
     ----------
-    memory : Allocation, optional
+    known : Demand, optional
         That of the program where it is known already.
     """
-    made = _output_mappings(priced, change)
-    pieces = (memory or allocated(priced)).recomputing(change.recompute | priced.recomputed)
+    known = known or demand(priced)
+    pieces = known.memory.recomputing(change.recompute | priced.recomputed)
+    made, needs = dict(known.mappings), list(known.needs)
+    for at, price in change.prices.items():
+        made.update(zip(priced.program.steps[at].outputs, price.outputs, strict=False))
+        needs[at] = need_of(priced, at, price)
     both = [spread_of(priced, p.value, made) for p in pieces]
     spreads, widths = [s for s, _ in both], [w for _, w in both]
     if change.scale is not None:
         widths = [w * change.scale(p.value) for w, p in zip(widths, pieces, strict=True)]
-    needs = _needs(priced, change)
     ends = [n for used in (*spreads, *needs) for n in (used.first, used.end) if n]
     edges = _classes(ends, tiles)
     levels = _Levels(max(1, priced.placement.ipus), edges)
@@ -130,9 +151,8 @@ class Need:
 NOTHING = Need()
 
 
-def need_of(priced: Priced, at: int, price: OpCost | None = None) -> Need:
-    """Temporary memory of a step beside its operands and outputs, by its own price or the given one."""
-    price = price or priced.prices[at]
+def need_of(priced: Priced, at: int, price: OpCost) -> Need:
+    """Temporary memory of a step with this price, beside its operands and outputs."""
     if priced.into[at] >= 0 or not price.temporary:
         return NOTHING
     whole = float(price.temporary)
@@ -140,15 +160,6 @@ def need_of(priced: Priced, at: int, price: OpCost | None = None) -> Need:
     tiles = max((int(s.tiles) for s in price.supersteps), default=1)
     first = priced.context.tiles if priced.program.steps[at].op.attributes.io_tiles else 0
     return Need(whole, rest, float(price.interleaved), first, first + tiles)
-
-
-def _nothing(_: int) -> None:
-    """The price of a step that is as it was."""
-
-
-def _needs(priced: Priced, change: Change) -> list[Need]:
-    other = change.price or _nothing
-    return [need_of(priced, at, other(at)) for at in range(len(priced.program.steps))]
 
 
 class _Levels:
@@ -244,17 +255,6 @@ def _table(
     flat = (step[chosen, None] * ipus + ipu[chosen]) * (wide + 1) + places[chosen]
     found = np.bincount(flat.ravel(), values[chosen].ravel(), rows * ipus * (wide + 1))
     return np.cumsum(found.reshape(rows, ipus, wide + 1), axis=2)[:, :, :wide]
-
-
-def _output_mappings(priced: Priced, change: Change) -> dict[int, Spread]:
-    """Tile mappings that cost rules gave for the outputs of steps, by value."""
-    found: dict[int, Spread] = {}
-    other = change.price or _nothing
-    for at, (step, price) in enumerate(zip(priced.program.steps, priced.prices, strict=True)):
-        changed = other(at)
-        outputs = changed.outputs if changed and changed.outputs else price.outputs
-        found.update(zip(step.outputs, outputs, strict=False))
-    return found
 
 
 def _classes(used: list[int], tiles: int) -> np.ndarray:

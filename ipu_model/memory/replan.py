@@ -15,8 +15,7 @@ import numpy as np
 
 from ipu_model.costs import OpCost, rules
 from ipu_model.memory.code import code_by_tile
-from ipu_model.memory.liveness import NO_CHANGE, Change, Liveness, sweep
-from ipu_model.memory.storage import allocated
+from ipu_model.memory.liveness import NO_CHANGE, Change, Liveness, demand, sweep
 from ipu_model.pricing import Priced
 from ipu_model.walk.program import PRODUCTS, Op
 
@@ -28,7 +27,7 @@ class Fullest:
 
     def __init__(self, priced: Priced) -> None:
         self.priced = priced
-        self.memory = allocated(priced)
+        self.demand = demand(priced)
         self.tiles = priced.context.target.machine.tiles
         self.code: np.ndarray = np.sum(list(code_by_tile(priced, self.tiles)[0].values()), axis=0)
 
@@ -37,7 +36,7 @@ class Fullest:
         return self.address(self._swept(change))
 
     def _swept(self, change: Change) -> Liveness:
-        return sweep(self.priced, self.tiles, change, self.memory)
+        return sweep(self.priced, self.tiles, change, self.demand)
 
     def address(self, live: Liveness) -> int:
         """Bytes up to the highest address of the fullest tile: variables, temporaries, code and gaps."""
@@ -55,7 +54,7 @@ class Fullest:
         planned: set[int] = set()
         prices: dict[int, OpCost] = {}  # of steps with a new plan
 
-        live = self._swept(Change(scale=scale, price=prices.get))
+        live = self._swept(Change(scale=scale, prices=prices))
         for _ in range(ROUNDS):
             order: list[int] = np.argsort(-live.worst)[: 50 * AT_ONCE].tolist()
             new = [at for at in order if id(steps[at].op) not in planned]
@@ -67,7 +66,7 @@ class Fullest:
                     planned.add(id(op))
                     again = self._again(op, changed)
                     prices |= dict.fromkeys(places[id(op)], again) if again else {}
-            live = self._swept(Change(scale=scale, price=prices.get))
+            live = self._swept(Change(scale=scale, prices=prices))
         return self.address(live)
 
     def _again(self, op: Op, changed: Callable[[Op], Op | None]) -> OpCost | None:

@@ -2,9 +2,9 @@
 
 Planners round: a tile's share is a whole number of grains, so cycles are a step function of every size, without a
 useful slope. Between two sizes where a share changes, the relaxation here replaces ``ceil(size / step)`` by ``size /
-step``: the price is exact at both ends and linear in between, so that `jax.grad` gives the cost of one more row. Sizes in between
-count as parts of whole grains: what the planner charges a size that fills none (padding, operands moved for it) is left
-out, and may be more than the rest; `plan_matmul` and `plan_convolution` price whole sizes with it.
+step``: the price is exact at both ends and linear in between, so that `jax.grad` gives the cost of one more row. Sizes
+in between count as parts of whole grains: what the planner charges a size that fills none (padding, operands moved for
+it) is left out, and may be more than the rest; `plan_matmul` and `plan_convolution` price whole sizes with it.
 """
 
 from __future__ import annotations

@@ -176,7 +176,8 @@ def _inference_proportion(network: Network, chip: _Chip) -> int:
 
     if not too_large(DEFAULT_PERCENT):
         return DEFAULT_PERCENT
-    if too_large(DEFAULT_PERCENT, Change(price=lambda _: WITHOUT_TEMPORARIES)):
+    steps = range(len(inference_program(network).steps))
+    if too_large(DEFAULT_PERCENT, Change(prices=dict.fromkeys(steps, WITHOUT_TEMPORARIES))):
         return 0
     return bisect.bisect_left(range(DEFAULT_PERCENT), True, lo=1, key=too_large) - 1
 

@@ -88,7 +88,7 @@ def _peak_parts(priced: Priced, live: Liveness) -> dict[str, int]:
     """Bytes on the fullest tile at the peak, by kind of variable: while it computes, or when it writes its results."""
     at = live.peak_step
     made = frozenset(priced.program.steps[at].outputs if priced.program.steps else ())
-    need = need_of(priced, at) if priced.program.steps else NOTHING
+    need = need_of(priced, at, priced.prices[at]) if priced.program.steps else NOTHING
     before: dict[str, float] = defaultdict(float)
     after: dict[str, float] = defaultdict(float)
     for k, piece in enumerate(live.pieces):
