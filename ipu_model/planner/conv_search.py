@@ -37,7 +37,8 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
     if best is None or left_out < best.cycles:
         best, _ = _best(jobs, machine, options, bound, SERIAL_SPLITS, best, likely)
     if best is None or best.cycles > PATIENCE * left_out:
-        best, _ = _best(jobs, machine, options, bound, ((1, 1),), best)
+        # where nothing fits yet, plans that take many times the cycles are not looked for: there may be no end of them
+        best, _ = _best(jobs, machine, options, bound, ((1, 1),), best, likely if best is None else math.inf)
     for steps in FURTHER_STEPS if best is None else ():
         pairs = tuple((2**i, steps >> i) for i in range(steps.bit_length()))
         best, _ = _best(jobs, machine, options, bound, pairs, None, likely)
@@ -45,7 +46,7 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
             break
     while best is None:
         bound = max(2 * bound, machine.tile_memory / 64) if bound <= 2 * machine.tile_memory else math.inf
-        best, _ = _best(jobs, machine, options, bound, ((1, 1),))
+        best, _ = _best(jobs, machine, options, bound, ((1, 1),), None, likely if bound < math.inf else math.inf)
     return best
 
 

@@ -321,6 +321,21 @@ def test_large_products_take_as_many_serial_steps_as_memory_demands():
     assert plan.in_serial * plan.out_serial >= 16
 
 
+def test_where_little_fits_plans_of_any_length_are_not_looked_for(monkeypatch):
+    """Dot products have thousands of splits that would fit and take a hundred times the cycles."""
+    limits, search = [], conv_search._search
+
+    def watched(job, machine, options, bound, limit, *serial):
+        limits.append(limit)
+        return search(job, machine, options, bound, limit, *serial)
+
+    monkeypatch.setattr(conv_search, "_search", watched)
+    update = ConvParams(1, (28, 28), (3, 3), 128, 128, pad_lower=(1, 1), pad_upper=(1, 1)).weight_update()
+    conv_search.plan(update, MK2.machine, Options("training_wu", available_memory=0.003))
+    assert len(limits) > 100
+    assert sum(map(math.isinf, limits)) < 10
+
+
 def test_among_plans_of_equal_cycles_the_one_with_least_temporary_memory_is_taken():
     """Depthwise weight update, 28 x 28, 256 channels: many splits of the kernel tie."""
     forward = ConvParams(4, (28, 28), (3, 3), 1, 1, 256, pad_lower=(1, 1), pad_upper=(1, 1))
