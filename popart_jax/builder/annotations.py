@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import onnx_ir as ir
 
@@ -109,7 +109,7 @@ class NodeAnnotations(GraphUnderConstruction):
             raise popart_exception(f"Node does not have an attribute {name}.")
         if kind is not None and found.type is not kind:
             raise popart_exception(f"Attribute {name} is not {_IN_WORDS[kind]}.")
-        return list(found.value) if isinstance(found.value, tuple) else found.value
+        return list(cast("tuple[Any, ...]", found.value)) if isinstance(found.value, tuple) else found.value
 
     @checked
     def getInt64NodeAttribute(self, attributeName: str, nodeOutputNames: Outputs) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 import onnx_ir as ir
@@ -349,6 +350,7 @@ class _BuilderCore(Placement):
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, (np.integer, np.floating)):
         return value.item()
-    if isinstance(value, (list, tuple)) and any(isinstance(v, (list, tuple)) for v in value):
+    items: Sequence[Any] = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
+    if any(isinstance(v, (list, tuple)) for v in items):
         raise popart_exception(f"Invalid or mismatched python list type provided in custom op attribute '{name}'")
-    return list(value) if isinstance(value, tuple) else value
+    return list(items) if isinstance(value, tuple) else cast("Any", value)

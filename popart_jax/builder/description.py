@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -62,7 +62,7 @@ class Description:
 def describe(node: ir.Node, version: int) -> Description:
     """The description of a node at an opset version; PopART's own annotations are left out."""
     attributes = tuple(
-        (a.name, a.type, tuple(a.value) if isinstance(a.value, list) else a.value)
+        (a.name, a.type, tuple(cast("list[Any]", a.value)) if isinstance(a.value, list) else a.value)
         for a in node.attributes.values()
         if not a.name.startswith("__")
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -184,9 +184,8 @@ def to_attribute(name: str, value: Any) -> ir.Attr:
         kind = ir.AttributeType.GRAPH if isinstance(value, ir.Graph) else ir.AttributeType.TENSOR
         return ir.Attr(name, kind, value)
     if isinstance(value, (list, tuple)):
-        value = [
-            n for one in value for n in (one if isinstance(one, (list, tuple)) else [one])
-        ]  # lists of lists are flattened
+        each = (cast("Sequence[Any]", v) if isinstance(v, (list, tuple)) else [v] for v in cast("Sequence[Any]", value))
+        value = [n for one in each for n in one]  # lists of lists are flattened
         if not value:
             return ir.Attr(name, ir.AttributeType.INTS, ())
         kinds = {_scalar_type(name, v) for v in value}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -72,8 +73,12 @@ def _trace(node: Description) -> Sequence[Type]:
         for name, x in inputs.items()
         if x.data is None and x.dtype is not None
     }
+
+    def results(given: Mapping[str, Any]) -> dict[str, Any]:
+        return evaluate(graph, given, wanted, settings)
+
     with enable_x64(True):  # the types of the IR, not those that the device computes in
-        shapes = jax.eval_shape(lambda given: evaluate(graph, given, wanted, settings), fed)
+        shapes = jax.eval_shape(results, fed)
     return [_type(shapes[name]) for name in wanted]
 
 

@@ -126,7 +126,7 @@ def check_parameters(
             )
     if len(kernel) != rank:
         return
-    found = []
+    found: list[int] = []
     for d in range(rank):
         spread = (in_dilations[d] if in_dilations else 1) * (spatial[d] - 1) + 1
         padded = spread + (pads[d] + pads[d + rank] if pads else 0)

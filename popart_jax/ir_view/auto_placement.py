@@ -19,8 +19,8 @@ STORED = ("variable", "const")
 class Piece:
     """A chain of ops with the cost of each, in order."""
 
-    ops: list[ir.Node] = field(default_factory=list)
-    costs: list[int] = field(default_factory=list)
+    ops: list[ir.Node] = field(default_factory=list[ir.Node])
+    costs: list[int] = field(default_factory=list[int])
 
     @property
     def cost(self) -> int:
@@ -107,11 +107,12 @@ def _pieces(graph: ir.Graph, costs: dict[ir.Node, int]) -> list[Piece]:
 def _cuts(ops: list[ir.Node]) -> list[int]:
     """Positions after which only the outputs of the op there are still needed inside the piece."""
     position = {n: i for i, n in enumerate(ops)}
-    last = {}
+    last: dict[int, int] = {}
     for i, node in enumerate(ops):
         readers = [position[r] for o in node.outputs for r in o.consumers() if r in position]
         last[i] = max(readers, default=i)
-    cuts, reach = [], -1
+    cuts: list[int] = []
+    reach = -1
     for i in range(len(ops) - 1):
         if reach <= i:  # no earlier result is read after this op
             cuts.append(i)

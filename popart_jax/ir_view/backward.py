@@ -178,7 +178,7 @@ def _gradient_graph(
     graph = body.clone(allow_outer_scope_values=True)
     graph.name = f"{body.name}_bwd"
     inner = dict(zip(explicit, graph.inputs, strict=False))
-    seeds = {}
+    seeds: dict[ir.Value, ir.Value] = {}
     for output, gradient in zip(list(graph.outputs), given, strict=True):
         if gradient is not None:
             seeds[output] = nodes.tensor(f"{nodes.GRADIENT}{output.name}", output)

@@ -130,7 +130,8 @@ class _Unrolled:
 
     def _sort_by_turn(self) -> None:
         """Sort neighbouring ops on slices in the order of the schedule."""
-        turn, ordered = self.turns, []
+        turn = self.turns
+        ordered: list[ir.Node] = []
         for tagged, run in itertools.groupby(self.graph, lambda node: node in turn):
             side_by_side = list(run)
             ordered += sorted(side_by_side, key=turn.__getitem__) if tagged else side_by_side
@@ -210,7 +211,7 @@ def _runs(graph: ir.Graph, split: Collection[ir.Node], names: Collection[str]) -
 
 
 def _kind(node: ir.Node, names: Collection[str]) -> tuple[object, ...]:
-    return (node.meta.get(nodes.PASS), *_places(node, names))
+    return (nodes.note(node, nodes.PASS), *_places(node, names))
 
 
 class _Loop:

@@ -50,7 +50,7 @@ class OptimizerFacts:
 
     family: Family
     mode: str
-    nonconst: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    nonconst: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     specific: frozenset[str] = frozenset()
     momentum: frozenset[str] = frozenset()
     nesterov: frozenset[str] = frozenset()
@@ -117,7 +117,7 @@ class ViewOptions:
     weights: Location = Location()
     optimizer_state: Location = Location()
     accumulators: Location = Location()
-    located: Mapping[str, Location] = field(default_factory=dict)
+    located: Mapping[str, Location] = field(default_factory=dict[str, Location])
     main_loops: bool = False
     batches: int = 1
     fully_connected_pass: bool = True
@@ -131,7 +131,7 @@ class ViewOptions:
     tracking: str = "AllNonViewChangingGradientTensors"
     tracked: frozenset[str] = frozenset()
     batch_serialisation: BatchSerialisation = BatchSerialisation()
-    groups: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    groups: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
     def grouping(self, variable: str) -> tuple[int, int, int]:
         """Replicas, stride and size of the groups that share a variable, as the IR writes it."""
@@ -157,7 +157,7 @@ class IrFacts:
     """
 
     graph: ir.Graph
-    types: Mapping[str, TensorType] = field(default_factory=dict)
+    types: Mapping[str, TensorType] = field(default_factory=dict[str, TensorType])
     variables: frozenset[str] = frozenset()
     anchors: frozenset[str] = frozenset()
     loss: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -46,7 +46,8 @@ def make(
     placed = {} if like is None else {k: a for k, a in like.attributes.items() if k in PLACEMENT}
     node = make_node(op_type, inputs, outputs, {**placed, **(attributes or {})}, domain)
     node.name = name or ("" if like is None else like.name)
-    node.meta.update({} if like is None else {k: v for k, v in like.meta.items() if k != RECOMPUTE_TYPE})
+    noted = {} if like is None else cast("dict[str, Any]", dict(like.meta))
+    node.meta.update({k: v for k, v in noted.items() if k != RECOMPUTE_TYPE})
     node.meta.update(meta or {})
     return node
 
@@ -80,9 +81,14 @@ def constant(name: str, value: Any, dtype: Any = None) -> ir.Value:
     return made
 
 
+def note(of: ir.Node | ir.Value, name: str, default: Any = None) -> Any:
+    """An entry of the metadata of an op or a tensor, or the default."""
+    return cast("Any", of.meta.get(name, default))
+
+
 def kind(value: ir.Value | None) -> str | None:
     """Whether a tensor without producer is a "stream", a "variable" or a "const"."""
-    return None if value is None else value.meta.get(KIND)
+    return None if value is None else note(value, KIND)
 
 
 def sources_read(graph: ir.Graph, wanted: str) -> list[ir.Value]:

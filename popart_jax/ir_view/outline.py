@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -40,9 +41,9 @@ class Replaced:
     @property
     def copy(self) -> ir.Node:
         """Its copy in the innermost subgraph."""
-        node = self.node
+        node: ir.Node = self.node
         while COPY in node.meta:
-            node = node.meta[COPY]
+            node = nodes.note(node, COPY)
         return node
 
 
@@ -77,7 +78,8 @@ def _round(graph: ir.Graph, threshold: float, numbers: Iterator[int], protected:
         groups: dict[Hashable, list[int]] = {}
         for s in starts:
             groups.setdefault(_wiring(_part(line, s, length)), []).append(s)
-        return max(groups.values(), key=len, default=[])
+        none: list[int] = []
+        return max(groups.values(), key=len, default=none)
 
     letters = _letters(line, cheap_updates=threshold < VALUE_OF_CHEAP)
     found = sorted(best_repeats(letters, worth, alike), key=lambda repeat: repeat[1])  # numbered in execution order
@@ -93,7 +95,7 @@ def _line(graph: ir.Graph) -> list[ir.Node | None]:
     for each in all_graphs(graph):
         before: Hashable = None
         for node in each:
-            place = (number(node, IPU), number(node, STAGE), node.meta.get(nodes.CONTEXT))
+            place = (number(node, IPU), number(node, STAGE), nodes.note(node, nodes.CONTEXT))
             line += [node] if place == before else [None, node]
             before = place
     return line
@@ -114,7 +116,7 @@ def _may_move(node: ir.Node, cheap_updates: bool) -> bool:
     row = nodes.row(node)
     if row.has(Trait.NOT_OUTLINED) or (nodes.subgraphs(node) and node.op_type != "Call"):
         return False
-    return cheap_updates or row.has(Trait.EXPENSIVE) or node.meta.get(nodes.PASS) != nodes.UPDATE
+    return cheap_updates or row.has(Trait.EXPENSIVE) or nodes.note(node, nodes.PASS) != nodes.UPDATE
 
 
 def _value(node: ir.Node | None) -> float:
@@ -128,15 +130,15 @@ def _key(node: ir.Node) -> Hashable:
     """Equal ops agree in type, types of tensors, attributes (outlining and IPU included), context and recomputation."""
     types = tuple((v.dtype, static_shape(v)) if v is not None else None for v in (*node.inputs, *node.outputs))
     attributes = tuple(sorted((k, _plain(a)) for k, a in node.attributes.items() if k != STAGE))
-    again = node.meta.get(nodes.RECOMPUTE_TYPE) == RECOMPUTE
-    return node.op_type, len(node.inputs), types, attributes, node.meta.get(nodes.CONTEXT), again
+    again = nodes.note(node, nodes.RECOMPUTE_TYPE) == RECOMPUTE
+    return node.op_type, len(node.inputs), types, attributes, nodes.note(node, nodes.CONTEXT), again
 
 
 def _plain(attribute: ir.Attr) -> str:
     value = attribute.value
     if attribute.type == ir.AttributeType.GRAPH:
         return str(id(value))
-    return repr(tuple(value)) if isinstance(value, (list, tuple)) else repr(value)
+    return repr(tuple(cast("Sequence[Any]", value)) if isinstance(value, (list, tuple)) else value)
 
 
 def _wiring(part: Sequence[ir.Node]) -> Hashable:
@@ -198,7 +200,7 @@ def _body(part: Sequence[ir.Node], results: list[tuple[int, int]], name: str) ->
     copies: dict[ir.Value, ir.Value] = {v: nodes.tensor(f"in_{i}", v) for i, v in enumerate(outside)}
     inputs = list(copies.values())
     shown = {place: f"out_{i}" for i, place in enumerate(results)}
-    members = []
+    members: list[ir.Node] = []
     for i, node in enumerate(part):
         made = [nodes.tensor(shown.get((i, j), o.name or ""), o) for j, o in enumerate(node.outputs)]
         operands = [None if v is None else copies[v] for v in node.inputs]

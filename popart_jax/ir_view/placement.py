@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, cast
+
 import onnx_ir as ir
 
 from . import nodes
@@ -14,7 +17,9 @@ IPU, STAGE, PHASE = "__ipu_number", "__pipeline_stage", "__execution_phase"
 def number(node: ir.Node, name: str) -> int | None:
     """An integer placement attribute, None when unset."""
     value = nodes.attribute(node, name)
-    return None if value is None else int(value[0] if isinstance(value, (list, tuple)) else value)
+    return (
+        None if value is None else int(cast("Sequence[Any]", value)[0] if isinstance(value, (list, tuple)) else value)
+    )
 
 
 def prepare(graph: ir.Graph, facts: IrFacts) -> None:
@@ -132,5 +137,8 @@ def _way(place: int, stage: int | None, reader: ir.Node, stage_ipus: dict[int, i
 
 def _meta(value: ir.Value, reader: ir.Node) -> dict[str, object]:
     producer = value.producer()
-    kind = (producer or reader).meta.get(nodes.PASS, nodes.FORWARD)
-    return {nodes.PASS: kind, nodes.CONTEXT: (producer or reader).meta.get(nodes.CONTEXT, nodes.NORMAL)}
+    like = producer or reader
+    return {
+        nodes.PASS: nodes.note(like, nodes.PASS, nodes.FORWARD),
+        nodes.CONTEXT: nodes.note(like, nodes.CONTEXT, nodes.NORMAL),
+    }

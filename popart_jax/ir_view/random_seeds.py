@@ -27,7 +27,7 @@ def add_seeds(graph: ir.Graph, stochastic_rounding: bool) -> None:
         graph.insert_before(first, get)
     seeds: dict[str, ir.Value] = {}
     for node in random_ops:
-        origin = str(node.meta.get(nodes.ORIGIN, node.outputs[0].name))
+        origin = str(nodes.note(node, nodes.ORIGIN, node.outputs[0].name))
         if origin not in seeds:
             seeds[origin] = _own_seed(graph, node, seed, len(seeds))
         node.resize_inputs(len(node.inputs) + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -41,7 +42,8 @@ def annotate(graph: ir.Graph, facts: IrFacts, last: int = 0) -> None:
 def _given(node: ir.Node) -> str | None:
     """The recompute type that the program has annotated."""
     value = nodes.attribute(node, ANNOTATION)
-    return None if value is None else _KINDS.get(int(value[0] if isinstance(value, (list, tuple)) else value))
+    first = cast("Sequence[Any]", value)[0] if isinstance(value, (list, tuple)) else value
+    return None if first is None else _KINDS.get(int(first))
 
 
 def _automatic(forward: Sequence[ir.Node], mode: str, last: int) -> Iterable[ir.Node]:
@@ -129,7 +131,7 @@ def _copy(
 def _copy_node(graph: ir.Graph, node: ir.Node, copies: dict[ir.Value, ir.Value], before: ir.Node) -> None:
     outputs = [nodes.tensor(f"{o.name}{SUFFIX}", o) for o in node.outputs]
     inputs = [v if v is None else copies.get(v, v) for v in node.inputs]
-    meta = {**node.meta, nodes.PASS: nodes.BACKWARD, nodes.RECOMPUTE_TYPE: RECOMPUTED}
+    meta: dict[str, Any] = {**node.meta, nodes.PASS: nodes.BACKWARD, nodes.RECOMPUTE_TYPE: RECOMPUTED}
     attributes = dict(node.attributes)
     if STAGE in before.attributes:  # in a pipeline, the stage of the backward op
         attributes[STAGE] = before.attributes[STAGE]

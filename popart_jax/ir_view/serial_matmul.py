@@ -85,7 +85,7 @@ def _split(graph: ir.Graph, node: ir.Node, axes: tuple[int | None, int | None, i
     lhs_axis, rhs_axis, join = axes
     output = node.outputs[0]
     wide = join is None and output.dtype is ir.DataType.FLOAT16 and nodes.attribute(node, KEEP_PRECISION, 0)
-    parts = []
+    parts: list[ir.Value] = []
     for i in range(factor):
         operands = [
             value if axis is None or value is None else _slice(graph, node, value, axis, i, factor)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -82,11 +82,11 @@ def _dtype(value: ir.Value) -> str:
 
 def op_attributes(node: ir.Node, names: Mapping[int, str], main: bool, fully_connected_pass: bool) -> dict[str, str]:
     """The attributes of an op as the serialised IR shows them."""
-    kind = node.meta.get(nodes.RECOMPUTE_TYPE, "Checkpoint")
-    result = {
+    kind: str = nodes.note(node, nodes.RECOMPUTE_TYPE, "Checkpoint")
+    result: dict[str, str] = {
         "recompute": "YES" if kind == RECOMPUTE else "NO",
-        "tileSet": node.meta.get(nodes.TILE_SET, nodes.COMPUTE_TILES),
-        "__execution_context": str(node.meta.get(nodes.CONTEXT, nodes.NORMAL)) if main else "Subgraph",
+        "tileSet": nodes.note(node, nodes.TILE_SET, nodes.COMPUTE_TILES),
+        "__execution_context": str(nodes.note(node, nodes.CONTEXT, nodes.NORMAL)) if main else "Subgraph",
         "scope": "",
         "recomputetype": kind,
         "schedulePriority": _priority(node),
@@ -101,7 +101,7 @@ def op_attributes(node: ir.Node, names: Mapping[int, str], main: bool, fully_con
 
 
 def _priority(node: ir.Node) -> str:
-    value = node.meta.get(nodes.PRIORITY, nodes.attribute(node, "__schedule_priority", 0.0))
+    value = nodes.note(node, nodes.PRIORITY, nodes.attribute(node, "__schedule_priority", 0.0))
     return text(float(value))
 
 
@@ -112,12 +112,9 @@ def _attribute(node: ir.Node, name: str, attribute: ir.Attr, names: Mapping[int,
         return {pair.split(":", 1)[0]: pair for pair in _pairs(attribute)}
     if name in SHOWN_DUNDER:
         value = attribute.value
-        single = (
-            value[0]
-            if name in ("__ipu_number", "__pipeline_stage", "__execution_phase") and isinstance(value, (list, tuple))
-            else value
-        )
-        return {SHOWN_DUNDER[name]: text(single)}
+        if name in ("__ipu_number", "__pipeline_stage", "__execution_phase") and isinstance(value, (list, tuple)):
+            value = cast("Sequence[Any]", value)[0]
+        return {SHOWN_DUNDER[name]: text(value)}
     if name == "reduction" and attribute.value in REDUCTIONS:
         return {"reduction_type": REDUCTIONS[attribute.value]}
     if name.startswith("__") or attribute.type in (ir.AttributeType.TENSOR, ir.AttributeType.GRAPHS):
@@ -173,5 +170,5 @@ def text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, Iterable):
-        return "[" + " ".join(text(v) for v in value) + "]"
+        return "[" + " ".join(text(v) for v in cast("Iterable[Any]", value)) + "]"
     return str(value)

@@ -35,7 +35,7 @@ def accumulate_rows(graph: ir.Graph, facts: IrFacts) -> None:
 
 def _table(node: ir.Node) -> tuple[ir.Value, bool]:
     """The variable behind the forward Gather's Detach, and whether it is read transposed."""
-    value = node.meta["data"]
+    value: ir.Value = nodes.note(node, "data")
     assert isinstance(value, ir.Value)
     transposed = False
     producer = value.producer()

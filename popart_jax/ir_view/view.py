@@ -149,8 +149,8 @@ def _sweep(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> patter
 
 def _protected(facts: IrFacts) -> frozenset[str]:
     forward = {a.removeprefix(nodes.GRADIENT) for a in facts.anchors}
-    scale = frozenset({"finalLossScale"}) if facts.options.automatic_loss_scaling else frozenset()
-    return facts.anchors | forward | scale | (frozenset({facts.loss}) if facts.loss else frozenset())
+    scale = {"finalLossScale"} if facts.options.automatic_loss_scaling else ()
+    return facts.anchors.union(forward, scale, (facts.loss,) if facts.loss else ())
 
 
 def _loss_inputs(graph: ir.Graph, facts: IrFacts) -> frozenset[str]:

@@ -61,7 +61,8 @@ def as_optax(optimizer: Optimizer) -> optax.GradientTransformation:
     def update(grads: Params, state: RuleState, params: Params | None = None) -> tuple[dict[str, Any], RuleState]:
         if params is None:
             raise ValueError("PopART's rules read the parameters: call update(grads, state, params)")
-        steps, slots = {}, {}
+        steps: dict[str, Any] = {}
+        slots: dict[str, Any] = {}
         for name, rule in _rules(optimizer, params).items():
             h, w = state.hyper[name], params[name]
             q, working, _ = rule.prepare(w, rule.start(w, state.slots[name]), grads[name], h, _alone)

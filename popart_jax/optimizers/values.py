@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ class OptimizerValue:
 
     def __init__(self, val: Any = 0.0, isConst: bool = True) -> None:
         if isinstance(val, tuple):
-            val, isConst = val
+            val, isConst = cast("tuple[Any, bool]", val)
         with np.errstate(over="ignore"):  # too large for single precision: an infinity, which the optimizers refuse
             self._value = float(np.float32(val))
         self._const = bool(isConst)

@@ -59,7 +59,7 @@ def _clip_group(u: Updates, index: int, group: ClipGroup, points: dict[str, Poin
             raise popart_exception(f"Could not find a varupdate op for tensor {name}")
     weights = {w.name: w for w in u.weights}
     first = weights[names[0]]
-    squares = []
+    squares: list[ir.Value] = []
     for name in names:
         output = nodes.tensor(f"GlobalNorm___{index}__square__{name}", dtype=FLOAT, shape=())
         squares.append(

@@ -36,8 +36,8 @@ class Updates:
     graph: ir.Graph
     optimizer: OptimizerFacts
     options: ViewOptions
-    sources: dict[str, ir.Value] = field(default_factory=dict)
-    weights: list[ir.Value] = field(default_factory=list)
+    sources: dict[str, ir.Value] = field(default_factory=dict[str, ir.Value])
+    weights: list[ir.Value] = field(default_factory=list[ir.Value])
 
     @property
     def outer(self) -> str:
