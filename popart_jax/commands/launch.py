@@ -98,7 +98,8 @@ def places_of(
         raise popart_exception(f"{job.replicas} replicas do not divide into {count} processes.")
     job = replace(job, coordinator=hosts.coordinator(where, port), processes=count)
     environment = {"PYTHONUNBUFFERED": "1", **_carried(where), **environment}
-    places, met = [], dict.fromkeys(where, 0)
+    places: list[Place] = []
+    met = dict.fromkeys(where, 0)
     for index, host in enumerate(where):
         first = met[host] * job.devices if where.count(host) > 1 else None
         met[host] += 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.table import Column, Table
@@ -57,14 +57,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _arrays(name: str, result: Any) -> Iterator[tuple[str, np.ndarray]]:
     """A result as named arrays: sequences element by element, dictionaries key by key."""
-    if isinstance(result, (list, tuple)) and result and isinstance(result[0], dict):
-        for key in result[0]:
-            yield f"{name}[{key}]", np.asarray([row[key] for row in result])
-    elif isinstance(result, (list, tuple)):
-        for i, part in enumerate(result):
+    parts = cast("Sequence[Any]", result) if isinstance(result, (list, tuple)) else None
+    if parts and isinstance(parts[0], dict):
+        for key in cast("dict[Any, Any]", parts[0]):
+            yield f"{name}[{key}]", np.asarray([row[key] for row in parts])
+    elif parts is not None:
+        for i, part in enumerate(parts):
             yield from _arrays(f"{name}[{i}]", part)
     elif result is not None:
-        yield name, np.asarray(result)
+        yield name, np.asarray(cast("Any", result))
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -113,7 +113,7 @@ def given_links(text: str) -> Interconnect:
     """
     from ipu_model.scaling import Interconnect, Level
 
-    levels = []
+    levels: list[Level] = []
     for part in text.split(","):
         chips, colon, rate = part.partition(":")
         try:

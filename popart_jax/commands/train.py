@@ -58,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
         moves, slots = rule.update(slope, slots)
         return optax.apply_updates(params, moves), held, slots, value
 
-    held, slots, take, losses = fn.initial_state, rule.init(params), fn.exactly(step), []
+    held, slots, take = fn.initial_state, rule.init(params), fn.exactly(step)
+    losses: list[float] = []
     keys = jax.random.split(jax.random.key(options.seed), options.steps)
     for key, at in zip(keys, _batches(rows, options), strict=True):
         batch = {n: data[n][at] for n in needed}

@@ -17,8 +17,8 @@ from ..lowering.resolve import bodies, label
 class _Scope:
     """The part of a model under one name: its nodes in order, and the scopes inside it."""
 
-    nodes: list[ir.Node] = field(default_factory=list)
-    inner: dict[str, _Scope] = field(default_factory=dict)
+    nodes: list[ir.Node] = field(default_factory=list[ir.Node])
+    inner: dict[str, _Scope] = field(default_factory=dict[str, "_Scope"])
 
     def count(self) -> int:
         return len(self.nodes) + sum(scope.count() for scope in self.inner.values())

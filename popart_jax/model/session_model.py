@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import onnx
 import onnx_ir as ir
@@ -86,7 +87,7 @@ def read_session_model(
     model = from_proto(proto)
     for _, tensor in () if anywhere else held_tensors(model):
         if isinstance(tensor, ir.ExternalTensor):
-            check_reach(tensor.name, str(tensor.location))
+            check_reach(tensor.name, str(cast("Any", tensor.location)))
     check_names(proto.graph, shapes)
     for name, tensor in stripped.tensors().items():
         model.graph.initializers[name].const_value = tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -153,7 +153,8 @@ class TensorInfo(_TensorInfoCore):
 
     def __init__(self, *args: Any) -> None:
         if len(args) == 1 and isinstance(args[0], np.ndarray):
-            super().__init__(_get_popart_type(args[0].dtype), list(args[0].shape))
+            array = cast("np.ndarray", args[0])
+            super().__init__(_get_popart_type(array.dtype), list(array.shape))
             return
         if len(args) != 2:
             raise noted(TypeError(f"Can not create TensorInfo with args {args}"), "Give an array, or type and shape.")

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -173,16 +174,20 @@ def check_external(model: ir.Model, folder: Path | None, home: Path | None = Non
     """
     for _, tensor in held_tensors(model):
         if isinstance(tensor, ir.ExternalTensor):
-            root = Path(tensor.base_dir if folder is None else folder)
+            root = Path(_text(tensor.base_dir) if folder is None else folder)
             _check_place(tensor, root.resolve(), root if home is None else home)
     if folder is not None:
         _replace_external(model, _past_links)
 
 
+def _text(path: Any) -> str:
+    return str(path)
+
+
 def _past_links(tensor: ir.ExternalTensor) -> ir.ExternalTensor:
     """A checked tensor by the real place of its file, since onnx_ir refuses links; installers make hard ones."""
     path = Path(tensor.path).resolve()
-    if path.is_relative_to(Path(tensor.base_dir).resolve()) and path.stat().st_nlink == 1:
+    if path.is_relative_to(Path(_text(tensor.base_dir)).resolve()) and path.stat().st_nlink == 1:
         return tensor
     shape, name = tensor.shape, tensor.name or ""
     return ir.ExternalTensor(str(path), tensor.offset, tensor.length, tensor.dtype, shape=shape, name=name)
@@ -196,10 +201,10 @@ def _check_place(tensor: ir.ExternalTensor, root: Path, home: Path) -> None:
         there = path.is_file()
     except (OSError, ValueError, RuntimeError) as err:  # path too long, zero byte, cyclic links
         raise popart_exception(
-            f"Unrecognised file name '{str(tensor.location)[:200]}' for externally stored tensor '{tensor.name}' "
+            f"Unrecognised file name '{_text(tensor.location)[:200]}' for externally stored tensor '{tensor.name}' "
             f"({type(err).__name__})."
         ) from err
-    if not is_inside(str(tensor.location), root, home):
+    if not is_inside(_text(tensor.location), root, home):
         raise popart_exception(
             f"Externally stored tensor '{tensor.name}' lies in '{tensor.location}', outside the folder of the model, "
             f"'{root}'.\n  fix: move the file beside the model and save the model again."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -53,9 +54,11 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
         It can't be read.
     """
     try:
-        with safetensors.safe_open(path, "np") as file:
-            kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 - it is no dict
-            found = {name: file.get_tensor(name) for name, kind in kinds.items() if kind not in _NARROW}
+        with cast("Any", safetensors.safe_open)(path, "np") as file:
+            kinds: dict[str, str] = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 - it is no dict
+            found: dict[str, np.ndarray] = {
+                name: file.get_tensor(name) for name, kind in kinds.items() if kind not in _NARROW
+            }
         if len(found) < len(kinds):
             found |= _narrow(path)
     except (safetensors.SafetensorError, KeyError, AttributeError) as err:
@@ -64,7 +67,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _narrow(path: Path) -> dict[str, np.ndarray]:
-    entries = safetensors.deserialize(path.read_bytes())
+    entries = cast("list[tuple[str, dict[str, Any]]]", safetensors.deserialize(path.read_bytes()))
     return {
         name: np.frombuffer(entry["data"], _NARROW[entry["dtype"]]).reshape(entry["shape"])
         for name, entry in entries

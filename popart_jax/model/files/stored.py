@@ -42,7 +42,7 @@ class Stored:
     tensor: Any
     value: ir.Value
     node: ir.Node | None = None
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
     convert: Callable[[np.ndarray], np.ndarray] = np.asarray
 
     def write(self, array: np.ndarray) -> None:

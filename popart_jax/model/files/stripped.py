@@ -54,9 +54,9 @@ class StrippedModel:
     """
 
     proto: onnx.ModelProto
-    fields: Mapping[str, int] = field(default_factory=dict)
+    fields: Mapping[str, int] = field(default_factory=dict[str, int])
     beside: bool = False
-    _arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    _arrays: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     _reading: Future[None] | None = None
 
     @property

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -82,7 +82,8 @@ class Data:
     def _read_run(self, run: Sequence[tuple[Place, np.ndarray]]) -> None:
         """Read a run, in one call if possible: each call must acquire the GIL again."""
         assert self._file is not None
-        begin, pieces = run[0][0].start, []
+        begin = run[0][0].start
+        pieces: list[Any] = []  # buffers to read into
         for place, target in run:
             pieces += [bytearray(place.start - begin), target]
             begin = place.end
@@ -128,7 +129,8 @@ def take_apart(data: Data, large: int) -> Apart | None:
 
 
 def _model(view: bytes | mmap.mmap, large: int) -> Apart | None:
-    pieces, graphs = [], []
+    pieces: list[bytes] = []
+    graphs: list[Apart] = []
     for field, place, value in _fields(view, Place(0, len(view))):
         if field == _GRAPH:
             if value is None:
@@ -141,7 +143,9 @@ def _model(view: bytes | mmap.mmap, large: int) -> Apart | None:
 
 
 def _graph(view: bytes | mmap.mmap, graph: Place, large: int) -> Apart:
-    pieces, places, count, kept = [], {}, 0, graph.start
+    pieces: list[bytes] = []
+    places: dict[int, Place] = {}
+    count, kept = 0, graph.start
     for field, place, value in _fields(view, graph):
         if field != _INITIALIZER or value is None:
             continue
@@ -157,7 +161,7 @@ def _graph(view: bytes | mmap.mmap, graph: Place, large: int) -> Apart:
 
 def _data(view: bytes | mmap.mmap, tensor: Place, large: int) -> tuple[Place, Place] | None:
     """The field and the data in it, if the tensor has its data in one contiguous field."""
-    found = []
+    found: list[tuple[Place, Place]] = []
     for field, place, value in _fields(view, tensor):
         if field in _OTHER_DATA:
             return None
