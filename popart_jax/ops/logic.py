@@ -15,7 +15,7 @@ from .registry import direct, lowers
 
 operator("Not", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("NotOp", runs=("", 1)))
 direct({"Not": jnp.logical_not}, 1)
-operator("BitwiseNot", REFUSES_GRADIENT, gradients=())
+operator("BitwiseNot", ELEMENTWISE | REFUSES_GRADIENT, gradients=())
 direct({"BitwiseNot": jnp.bitwise_not}, 18)
 
 operator("And", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("AndOp", version=7, runs=("", 7)))
@@ -45,7 +45,7 @@ operator("Equal", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass
 broadcasting("Equal", equal)
 
 
-operator("GreaterOrEqual", gradients=())
+operator("GreaterOrEqual", ELEMENTWISE, gradients=())
 
 
 @lowers("GreaterOrEqual", 12)
@@ -54,7 +54,7 @@ def greater_or_equal(x: Array, y: Array, /) -> Array:
     return namespace(x, y).greater_equal(x, y)
 
 
-operator("LessOrEqual", gradients=())
+operator("LessOrEqual", ELEMENTWISE, gradients=())
 
 
 @lowers("LessOrEqual", 12)
@@ -63,7 +63,7 @@ def less_or_equal(x: Array, y: Array, /) -> Array:
     return namespace(x, y).less_equal(x, y)
 
 
-operator("BitwiseAnd", REFUSES_GRADIENT, gradients=())
+operator("BitwiseAnd", ELEMENTWISE | REFUSES_GRADIENT, gradients=())
 
 
 @lowers("BitwiseAnd", 18)
@@ -72,7 +72,7 @@ def bitwise_and(x: Array, y: Array, /) -> Array:
     return jnp.bitwise_and(x, y)
 
 
-operator("BitwiseOr", REFUSES_GRADIENT, gradients=())
+operator("BitwiseOr", ELEMENTWISE | REFUSES_GRADIENT, gradients=())
 
 
 @lowers("BitwiseOr", 18)

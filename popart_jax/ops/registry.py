@@ -18,7 +18,8 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
-from typing import Annotated, Any, Protocol, TypeVar, cast
+from types import SimpleNamespace
+from typing import Annotated, Any, Protocol, TypeVar, cast, get_type_hints
 
 import jax
 import onnx_ir as ir
@@ -185,10 +186,15 @@ def _carried(hint: Any, scope: dict[str, Any]) -> tuple[Any, ...]:
         first, *rest = hint.partition("[")[0].split(".")
         named = reduce(lambda found, part: getattr(found, part, None), rest, scope.get(first))
         try:
-            hint = eval(hint, scope) if named is Annotated else named
+            hint = _written_out(hint, scope) if named is Annotated else named
         except (NameError, TypeError):
             return ()
     return getattr(hint, "__metadata__", ())
+
+
+def _written_out(hint: str, scope: dict[str, Any]) -> Any:
+    holder = SimpleNamespace(__annotations__={"hint": hint})
+    return get_type_hints(holder, scope, include_extras=True)["hint"]
 
 
 def describe(fn: Callable[..., Any], op: str, since: int, domain: str = ONNX_DOMAIN) -> Lowering:

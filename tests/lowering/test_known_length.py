@@ -185,3 +185,31 @@ def test_large_ones_have_their_exact_size_all_the_way(monkeypatch):
     fn, params = popart.to_jax(FOUND)
     np.testing.assert_allclose(fn(params, feed)["y"], peer(FOUND, feed)[1], rtol=1e-6)
     assert fn._never_compiled
+
+
+DETECTED = parsed("""g(float[20] score, float[20,4] box, float limit) => (float[n] best, float[n,4] at) {
+    likely = Greater(score, limit)
+    found = NonZero(likely)
+    place = Transpose<perm = [1, 0]>(found)
+    kept = GatherND(score, place)
+    count = Shape(kept)
+    most = Constant<value = int64[1] {6}>()
+    k = Min(most, count)
+    best, rank = TopK<axis = 0>(kept, k)
+    column = Constant<value = int64[1] {1}>()
+    row = Squeeze(place, column)
+    chosen = Gather(row, rank)
+    at = Gather(box, chosen)
+}""")
+
+
+@pytest.mark.parametrize("limit", [-1.0, 0.5, 0.85, 2.0])
+def test_the_best_of_what_was_found(limit):
+    feed = {"score": RNG.random(20).astype(np.float32), "box": RNG.random((20, 4)).astype(np.float32)}
+    feed["limit"] = np.asarray(limit, np.float32)
+    fn, params = popart.to_jax(DETECTED)
+    found, wanted = fn(params, feed), dict(zip(("best", "at"), peer(DETECTED, feed), strict=True))
+    for name, exact in wanted.items():
+        assert found[name].shape == exact.shape
+        np.testing.assert_array_equal(found[name], exact)
+    assert not fn._never_compiled

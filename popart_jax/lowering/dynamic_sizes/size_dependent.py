@@ -14,6 +14,7 @@ from ...ops.registry import Lowering
 from ...ops.select import BEYOND
 from ...ops.symbols import at_run_time, holds_symbols, stand_in
 from ..static import is_static
+from . import neutral
 from .padded import Padded, SizeDependent, masked, refusal
 
 
@@ -47,6 +48,8 @@ def computed(
         return None
     if told == [2] and node.op_type == "Slice" and (first := _first_of(operands, numbers[2], others.get(0), compute)):
         return first
+    if told == [1] and node.op_type == "TopK" and (largest := _largest(node, operands, numbers[1], others, compute)):
+        return largest
     if told and node.op_type not in ("Expand", "ConstantOfShape", "Range"):
         raise popart_exception(refusal(node.op_type, numbers[told[0]]))
     if told:
@@ -80,6 +83,20 @@ def _first_of(
         return (made,), [Padded(axis, index=False, live=live, maker=mark.maker)]
     kept = Padded(axis, data.index, live=live & data.live[: live.size], maker=data.maker)
     return (masked(made, kept, BEYOND) if data.index else made,), [kept]
+
+
+def _largest(
+    node: ir.Node, operands: Sequence[Any], mark: SizeDependent, others: Mapping[int, Padded], compute: Any
+) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """As many of the largest elements as were counted; None where the data is padded along another axis."""
+    (axis,), data = neutral.axes_seen(node, operands), others.get(0)
+    if data is not None and data.axis != axis:
+        return None
+    given = operands if data is None else neutral.prepared(node, operands, data)[0]
+    values, index = compute(list(given))
+    live = jnp.arange(values.shape[-axis]) < jnp.reshape(mark.value, ())
+    marks = [Padded(axis, positions, live=live, maker=mark.maker) for positions in (False, True)]
+    return (values, masked(index, marks[1], BEYOND)), marks
 
 
 def _of_that_shape(
