@@ -121,12 +121,11 @@ class OnnxFunction:
         if self._never_compiled or not self._is_large or not _are_concrete((params, inputs, key, state)):
             return self._walk(params, inputs, key, state, trains)
         try:
-            if self._never_whole:
-                return self._cut(params, inputs, key, state, trains)
-            return self._compiled(params, self._ready(inputs), key, state, trains)
-        except SizeUnknownError:
-            self._never_whole.append(True)
-            return self(params, inputs, key, state=state, training=training)
+            if not self._never_whole:
+                with contextlib.suppress(SizeUnknownError):
+                    return self._compiled(params, self._ready(inputs), key, state, trains)
+                self._never_whole.append(True)
+            return self._cut(params, self._ready(inputs), key, state, trains)
         except Exception:  # graphs that depend on data can't be compiled; other errors are raised again here
             results = self._walk(params, inputs, key, state, trains)
             self._never_compiled.append(True)
@@ -152,10 +151,10 @@ class OnnxFunction:
     @cached_property
     def _cut(self) -> Callable[..., Any]:
         """The walk, compiled with padding behind results whose size depends on data; it is cut off afterwards."""
-        jitted = self.exactly(jax.jit(partial(self._walk, cuts=True), static_argnums=4))
+        jitted = jax.jit(partial(self._walk, cuts=True), static_argnums=4)
 
         def call(params: Any, inputs: Any, key: Any, state: Any, trains: bool) -> Any:
-            found = jitted(params, self._ready(inputs), key, state, trains)
+            found = jitted(params, inputs, key, state, trains)
             whole = jax.tree.map(lambda x: x.cut() if isinstance(x, Uncut) else x, found, is_leaf=_is_uncut)
             return self._in_order(whole)
 

@@ -223,7 +223,8 @@ def run(plan: Plan, walk: Walk) -> None:
             walk.env[value] = Uncut(walk.env[value], mark.live, mark.axis)
             continue
         where = f"node '{label(maker)}'" if maker is not None else "the graph"
-        raise SizeUnknownError(f"{where}: {refusal(f'who reads {value.name!r}', mark)}")
+        unknown = popart_exception if walk.outer is not None else SizeUnknownError
+        raise unknown(f"{where}: {refusal(f'who reads {value.name!r}', mark)}")
 
 
 def _padded(walk: Walk) -> set[ir.Value]:

@@ -201,13 +201,18 @@ def slice_to_any_end(
         return slice_(x, starts, ends, axes, steps, options=options)
     if np.size(starts) != 1 or np.size(ends) != 1 or (steps is not None and np.any(np.asarray(steps) != 1)):
         raise popart_exception("Slice: where ends are known at run time only, it takes one axis, and steps of 1")
-    (axis,) = (0,) if axes is None or not np.size(axes) else _sliced_axes(axes, x.ndim)
+    axis = sliced_axis(axes, x.ndim)
     size = x.shape[axis]
     first, last = (from_front(v, size) for v in (starts, ends))
     at = first + jnp.arange(bound, dtype=jnp.int32)
     shape = [-1 if a == axis else 1 for a in range(x.ndim)]
     kept = jnp.take(x, jnp.clip(at, 0, max(size - 1, 0)), axis)
     return jnp.where((at < last).reshape(shape), kept, jnp.asarray(fill or 0, x.dtype))
+
+
+def sliced_axis(axes: Any, rank: int) -> int:
+    """The axis of a Slice along one: the first where none is given."""
+    return 0 if axes is None or not np.size(axes) else _sliced_axes(axes, rank)[0]
 
 
 def from_front(bound: Any, size: int) -> Any:

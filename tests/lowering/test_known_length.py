@@ -213,3 +213,23 @@ def test_the_best_of_what_was_found(limit):
         assert found[name].shape == exact.shape
         np.testing.assert_array_equal(found[name], exact)
     assert not fn._never_compiled
+
+
+INSIDE = parsed("""g(float[4] x, bool on) => (int64[1,n] at, float[4] z) {
+    a = Relu(x)
+    b = Mul(a, a)
+    c = Sqrt(b)
+    d = Neg(c)
+    z = Abs(d)
+    at = If(on) <then_branch = t() => (int64[1,n] found) { found = NonZero(z) },
+                 else_branch = e() => (int64[1,n] none) { none = NonZero(x) }>
+}""")
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_sizes_that_a_branch_decides_are_exact_too(on):
+    feed = {"x": RNG.normal(size=4).astype(np.float32), "on": np.asarray(on)}
+    fn, params = popart.to_jax(INSIDE)
+    for _ in range(2):
+        np.testing.assert_array_equal(fn(params, feed)["at"], peer(INSIDE, feed)[0])
+    assert fn._never_compiled

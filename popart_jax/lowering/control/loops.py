@@ -73,7 +73,7 @@ class _LoopCall:
 
         `apart` names the mesh axes along which some devices may skip this pass.
         """
-        i = i + np.asarray(self.passed, self.counter)
+        i = i + np.asarray(self.passed, self.counter) if self.passed else i
         going, *rest = self.body.varying(apart)(i, going, *carried, iteration=i)
         self._check_types(rest[: self.n_carried])
         return going, tuple(rest[: self.n_carried]), tuple(rest[self.n_carried :])
@@ -235,12 +235,12 @@ class _LoopCall:
 
         Exporters begin with numbers of any shape where the program has none yet.
         """
-        going, carried, scans = self.step(np.asarray(0, self.counter), np.asarray(True), self.start)
         trip = None if self.trip is None else self.trip - np.ones_like(self.trip)
-        rest = _LoopCall(trip, going, carried, self.body, self.zero_filled, self.node, passed=1)
         try:
+            going, carried, scans = self.step(np.asarray(0, self.counter), np.asarray(True), self.start)
+            rest = _LoopCall(trip, going, carried, self.body, self.zero_filled, self.node, passed=1)
             found = rest.run(all_known=False, bound=None)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, popart_exception):  # the error that led here says more
             return None
         later = found[self.n_carried :]
         return (*found[: self.n_carried], *(jnp.concatenate([a[None], b]) for a, b in zip(scans, later, strict=True)))

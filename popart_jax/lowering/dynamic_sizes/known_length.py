@@ -16,7 +16,7 @@ import onnx_ir as ir
 from jax import lax
 
 from ..._compat.jax import Tracer
-from ...ops.arrays import normal_axes
+from ...ops.join import sliced_axis
 from ...ops.stopping import unless
 from ...ops.symbols import KEEPS, is_symbol
 from ..static import Walk, from_constants, is_static, lookup
@@ -82,24 +82,24 @@ def _number(x: Any) -> int | None:
 
 def computed(node: ir.Node, operands: list[Any], walk: Walk) -> tuple[Any, ...] | None:
     """The result of such a Slice or Range; None for other nodes, and where the user gave a bound."""
-    if SIZE in node.attributes or any(v in walk.padded for v in node.inputs):
-        return None
     match node.op_type:
         case "Slice" if len(operands) >= 3 and isinstance(operands[1], Tracer):
-            return _sliced(node, operands, walk)
+            rule = _sliced
         case "Range" if isinstance(operands[0], Tracer):
-            return _ranged(node, operands, walk)
+            rule = _ranged
         case _:
             return None
+    bounded = SIZE in node.attributes or any(v in walk.padded for v in node.inputs)
+    return None if bounded else rule(node, operands, walk)
 
 
 def _sliced(node: ir.Node, operands: list[Any], walk: Walk) -> tuple[Any, ...] | None:
     given: list[Any] = [*operands, None, None]
     x, starts, ends, axes, steps = given[:5]
-    at = 0 if axes is None else _number(axes)
-    if np.size(starts) != 1 or np.size(ends) != 1 or at is None or not (steps is None or _number(steps) == 1):
+    one = np.size(starts) == np.size(ends) == 1 and (steps is None or _number(steps) == 1)
+    if not one or not is_static(axes):
         return None
-    (axis,), found = normal_axes([at], x.ndim), _interval(node.inputs[1], node.inputs[2], walk)
+    axis, found = sliced_axis(axes, x.ndim), _interval(node.inputs[1], node.inputs[2], walk)
     size = x.shape[axis]
     if found is None or is_symbol(size) or found[0] > size:
         return None

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ..._compat.jax import Tracer
 from ...errors import popart_exception
-from ...ops.join import from_front
+from ...ops.join import from_front, sliced_axis
 from ...ops.registry import Lowering
 from ...ops.select import BEYOND
 from ...ops.symbols import is_symbol
@@ -124,10 +124,8 @@ def given_bound(node: ir.Node) -> bool:
     return node.op_type == "NonZero" and not node.domain and SIZE in node.attributes and FILL not in node.attributes
 
 
-def _sliced_axis(operands: Sequence[Any]) -> int:
-    """The one axis of a Slice."""
-    axes = operands[3] if len(operands) > 3 else None
-    return 0 if axes is None or not np.size(axes) else int(np.reshape(axes, -1)[0]) % np.ndim(operands[0])
+def _axis_of_slice(operands: Sequence[Any]) -> int:
+    return sliced_axis(operands[3] if len(operands) > 3 else None, np.ndim(operands[0]))
 
 
 def _may_be_positions(x: Any) -> bool:
@@ -144,7 +142,7 @@ def _most(node: ir.Node, operands: Sequence[Any]) -> Any:
     if node.op_type == "Compress":
         return operands[1].shape[0]
     if node.op_type == "Slice":
-        return x.shape[_sliced_axis(operands)]
+        return x.shape[_axis_of_slice(operands)]
     axis = node.attributes.get("axis")
     return x.size if node.op_type == "NonZero" or axis is None else x.shape[axis.as_int()]
 
@@ -159,7 +157,7 @@ def mark_padding(node: ir.Node, operands: Sequence[Any], results: tuple[Any, ...
     if op == "NonZero":
         return results, [Padded(1, index=True, live=_count(operands[0], first.shape[1]))]
     if op == "Slice":
-        x, starts, ends, along = operands[0], operands[1], operands[2], first.ndim - _sliced_axis(operands)
+        x, starts, ends, along = operands[0], operands[1], operands[2], first.ndim - _axis_of_slice(operands)
         begin, end = (from_front(v, x.shape[-along]) for v in (starts, ends))
         live = jnp.arange(first.shape[-along]) < end - begin
         return results, [Padded(along, index=_may_be_positions(first), live=live, maker=op)]

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...errors import popart_exception
+from ...ops.join import sliced_axis
 from ...ops.registry import Lowering
 from ...ops.select import BEYOND
 from ...ops.symbols import at_run_time, holds_symbols, stand_in
@@ -74,7 +75,7 @@ def _first_of(
     starts, ends, axes, steps = given[:4]
     plain = np.size(ends) == 1 and not np.any(starts) and (steps is None or np.all(np.asarray(steps) == 1))
     rank = np.ndim(operands[0])
-    axis = rank - (0 if axes is None else int(np.reshape(axes, -1)[0]) % rank)
+    axis = rank - sliced_axis(axes, rank)
     if not plain or (data is not None and data.axis != axis):
         return None
     (made,) = compute(operands)

@@ -40,19 +40,13 @@ _TOGETHER = 4
 """Multiple of the input channels that the kernel needs: with 2 or 3 it takes 3 to 5 times as long as with 4."""
 
 
-@integer_product.form_for(*exact_products.PLATFORMS)
-def product_of_centred(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
-    """See `ops.quantize.integer_product`."""
-    if not (_is_byte(a) and _is_byte(b)) or min(np.ndim(a), np.ndim(b)) < 2:
-        return integer_product.plain(a, b, a_zero, b_zero)
-    return exact_products.product(centred(a, a_zero), centred(b, b_zero))
-
-
-@integer_product.form_for("cpu")
+@integer_product.form_for("cpu", *exact_products.PLATFORMS)
 def product_of_bytes(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
     """See `ops.quantize.integer_product`."""
     if not (_is_byte(a) and _is_byte(b)) or min(np.ndim(a), np.ndim(b)) < 2:
         return integer_product.plain(a, b, a_zero, b_zero)
+    if platform() in exact_products.PLATFORMS:
+        return exact_products.product(centred(a, a_zero), centred(b, b_zero))
     called = onednn.usable() and _multiplies(a, b)
     (left, p), (right, q) = _as(a.dtype if called else np.int8, a, a_zero), _as(np.int8, b, b_zero)
     total = _by_library(left, right) if called else _own_product(left, right)
