@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from ipu_model import target as targets
 from ipu_model.checks import check_finite, check_sizes
-from ipu_model.costs import Context, OpCost, Rule, Superstep, rules
+from ipu_model.costs import Context, OpCost, Rule, Superstep, elementwise, rules
 from ipu_model.costs.layout import MARKS, VIEWS
 from ipu_model.options import ModelOptions
 from ipu_model.placement import Argument, Placement
@@ -204,8 +204,6 @@ def _free(op: Op, ctx: Context) -> OpCost:
 
 @functools.cache
 def _elementwise() -> frozenset[str]:
-    from ipu_model.costs import elementwise
-
     return frozenset(elementwise.RULES)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 
+from ipu_model.costs.default import STATEMENT
 from ipu_model.report.explain import uncertainty
 from ipu_model.report.model import Document, StepRow
 from ipu_model.report.overflow import render as overflow_text
@@ -218,8 +219,6 @@ def step_lines(step: StepRow) -> list[str]:
 
 
 def _notes(r: Document) -> list[str]:
-    from ipu_model.costs.default import STATEMENT
-
     lines = ["Notes:"]
     if r.unpriced:
         names = ", ".join(f"{n} x{c}" for n, c in r.unpriced.items())

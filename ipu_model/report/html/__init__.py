@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
+from ipu_model.report.html import charts, formats
 from ipu_model.report.html.view import view
 from ipu_model.report.model import Document
 from ipu_model.whole_files import write_whole
@@ -16,9 +19,6 @@ SCRIPTS = ("page", "help", "operations", "tiles", "liveness", "timeline")  # the
 def render(report: Document, compare: Document | None = None) -> str:
     """The page as text; `compare` is an earlier report to show the differences from."""
     import jinja2
-    from markupsafe import Markup
-
-    from ipu_model.report.html import charts, formats
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True,

@@ -10,6 +10,7 @@ from .._building.tensor import Tensor
 from .conv_options import MultiConvOptions
 from .enums import AccumulationType, MatMulPartialsType, TileSet
 from .modified import mark_modified, modified_inputs, set_modified
+from .region import Region
 from .values import OptimizerValue
 
 
@@ -113,8 +114,6 @@ def _loop_drop_out(self: Any, index: int) -> None:
 
 def _written(self: Any, t: Any = None) -> Any:
     """The written region of an update's input, the whole tensor; serves all getters of the internal IR for it."""
-    from .region import Region
-
     return [Region.getFull(list(self._in(0).shape))]
 
 
