@@ -144,12 +144,11 @@ class Roofline:
         work = flops(op)
         moved = sum(t.nbytes for t in (*op.inputs, *op.outputs))
         arithmetic, traffic = work / self.peak(op) * 1e9, moved / self.bandwidth(moved) * 1e9
-        elementwise = op.primitive in _elementwise()
         step = Superstep(
             op.primitive, max(arithmetic, traffic), tiles=1, vertices=1, vertex=f"xla::{op.primitive}",
             overhead=max(arithmetic, traffic) - arithmetic, settled=True,
         )  # fmt: skip
-        return OpCost((step,), flops=work, elementwise=elementwise, layout="keep")
+        return OpCost((step,), flops=work, elementwise=op.primitive in elementwise.RULES, layout="keep")
 
     def peak(self, op: Op) -> float:
         """FLOP/s of an operation: of its operands' type for products, of the vector units for the rest.
@@ -193,18 +192,13 @@ def flops(op: Op) -> float:
     if op.primitive == "conv_general_dilated":
         spec: tuple[int, ...] = op.params["dimension_numbers"].rhs_spec
         return 2.0 * out * math.prod(op.inputs[1].shape[d] for d in spec[1:])
-    if op.primitive in _elementwise():
+    if op.primitive in elementwise.RULES:
         return float(out * SLOW.get(op.primitive, 1))
     return float(sum(t.size for t in op.inputs))
 
 
 def _free(op: Op, ctx: Context) -> OpCost:
     return OpCost(view=bool(op.inputs), layout="keep")
-
-
-@functools.cache
-def _elementwise() -> frozenset[str]:
-    return frozenset(elementwise.RULES)
 
 
 def _squared(a: jax.Array) -> jax.Array:
