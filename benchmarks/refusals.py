@@ -15,14 +15,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from .structure import Source, read
+from .structure import Source, read, statements
 
 ROOT = Path(__file__).parent.parent
 
 
 def raised(source: Source) -> list[int]:
     """Lines that raise a new error, without re-raised errors and NotImplementedError of abstract methods."""
-    found = (n for n in ast.walk(source.tree) if isinstance(n, ast.Raise) and isinstance(n.exc, ast.Call))
+    found = (n for n in statements(source.tree) if isinstance(n, ast.Raise) and isinstance(n.exc, ast.Call))
     return [n.lineno for n in found if n.exc is not None and "NotImplementedError" not in ast.unparse(n.exc)]
 
 
@@ -31,7 +31,7 @@ def expected(path: Path) -> int:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assigned = (n for n in tree.body if isinstance(n, ast.Assign | ast.AnnAssign) and n.value is not None)
     tables = {target.id: n.value for n in assigned if n.value for target in _targets(n) if isinstance(target, ast.Name)}
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+    functions = [n for n in statements(tree) if isinstance(n, ast.FunctionDef)]
     helpers = {f.name: _expectations(f) for f in functions if not f.name.startswith("test")}
     return sum(_cases(f, tables) * _expectations(f, helpers) for f in functions if f.name.startswith("test"))
 

@@ -77,6 +77,15 @@ class Source:
         return ".".join([*base, *filter(None, [node.module])])
 
 
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """All statements below a node, without a look into expressions, which are most of a tree."""
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for child in getattr(node, field, ()):
+            if isinstance(child, ast.stmt):
+                yield child
+            yield from statements(child)
+
+
 def read(root: Path) -> dict[str, Source]:
     """All modules of the three packages."""
     found = {}
@@ -92,7 +101,7 @@ def read(root: Path) -> dict[str, Source]:
 def imports(source: Source, known: Mapping[str, Source]) -> set[str]:
     """Modules of the project that this one imports, wherever in the file."""
     found = set()
-    for node in ast.walk(source.tree):
+    for node in statements(source.tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -203,7 +212,7 @@ def uncalled(sources: Mapping[str, Source], root: Path) -> list[str]:
     found = []
     for source in sources.values():
         if not source.name.startswith(PUBLISHED):
-            functions = (f for f in ast.walk(source.tree) if isinstance(f, ast.FunctionDef) and not f.decorator_list)
+            functions = (f for f in statements(source.tree) if isinstance(f, ast.FunctionDef) and not f.decorator_list)
             alone = (f for f in functions if words[f.name] == 1 and not f.name.startswith(("__", "_repr_")))
             own = [f for f in alone if f in source.tree.body or f.name.startswith("_")]
             found += [f"{source.name}:{f.lineno} {f.name}" for f in own]
@@ -239,8 +248,8 @@ def inner_imports(sources: Mapping[str, Source]) -> list[str]:
     loads = {name: _loaded(source, sources) for name, source in sources.items()}
     found: set[str] = set()
     for source in sources.values():
-        functions = (f for f in ast.walk(source.tree) if isinstance(f, ast.FunctionDef))
-        nodes = {n for f in functions for n in ast.walk(f) if isinstance(n, ast.ImportFrom | ast.Import)}
+        functions = (f for f in statements(source.tree) if isinstance(f, ast.FunctionDef))
+        nodes = {n for f in functions for n in statements(f) if isinstance(n, ast.ImportFrom | ast.Import)}
         mine = set().union(*(_reached(name, loads, source.name) for name in loads[source.name] if nodes))
         for node in nodes:
             wanted = set().union(*(_reached(name, loads, source.name) for name in _names(node, source, sources)))

@@ -20,8 +20,8 @@ def figures() -> dict[str, list[str]]:
         ("tables of operator facts outside the operator folder", 10),
         ("modules in the largest circle of imports", 3),
         ("imports of a higher layer", 0),
-        ("private attributes shared between files of session", 4),
-        ("imports inside functions without a reason", 6),
+        ("private attributes shared between files of session", 3),
+        ("imports inside functions without a reason", 1),
         ("functions that nothing calls", 0),
     ],
 )

@@ -65,8 +65,9 @@ def test_what_was_found_stays_mended(seed: int) -> None:
     assert bytewise.outcome(data, base.feeds, bytewise.route_of(seed)) in ("value", "error")
 
 
-def test_the_command_tells_its_counts() -> None:
-    command = [sys.executable, "-m", "tests.fuzz", "bytes", "2", "--first", "5000000"]
+@pytest.mark.parametrize("kind", ["operators", *(pytest.param(k, marks=pytest.mark.sweep) for k in ("bytes", "graphs"))])
+def test_the_command_tells_its_counts(kind: str) -> None:
+    command = [sys.executable, "-m", "tests.fuzz", kind, "2", "--first", "5000000"]
     ran = subprocess.run(
         command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=500
     )

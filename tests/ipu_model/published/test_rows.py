@@ -91,7 +91,10 @@ def test_an_iteration_of_nanogpt_accumulates_as_its_script_does():
     assert 0.01 < published.predict(asked) * flop / 350e12 < 0.3
 
 
-@pytest.mark.parametrize(("hardware", "names"), [("GC200, 1 IPU", NAMES[::2]), ("C600, 1 IPU", NAMES[1::2])])
+@pytest.mark.parametrize("hardware", ["GC200, 1 IPU", "C600, 1 IPU"])
+@pytest.mark.parametrize(
+    "names", [("ALBERT", "ResNet-18", "RNN-T", "NeRF", "DLRM"), pytest.param(NAMES, marks=pytest.mark.sweep)]
+)
 def test_batches_in_flight_that_a_row_does_not_say_are_an_assumption(hardware, names):
     for name in names:
         why = explain(row("inference", f"{name} latency", "ms", {"batch": 1}, hardware))
