@@ -19,9 +19,14 @@ from popart_jax import (
 )
 
 
-@pytest.fixture(autouse=True)
-def four_ipus(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def devices_of_other_files_are_gone():
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def four_ipus(monkeypatch, devices_of_other_files_are_gone):
+    gc.collect(1)  # what the test before left, and not all that other files made
     monkeypatch.setenv("POPART_JAX_NUM_IPUS", "4")
 
 
