@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import popart_exception
 from ..logs import module_logger
+from ..session.devices.devices import DeviceInfo
 from ._running.devices import _offline_device_from_str, _to_device_info, hardware_to_compile_for, kind
 from .ir import Ir
 
@@ -38,6 +39,10 @@ def choose_device(ir: Ir, description: Any) -> Any:
     """
     n = 2 ** math.ceil(math.log2(count(ir)))
     if not isinstance(description, str):
+        if not isinstance(description, DeviceInfo):
+            raise TypeError(
+                f"`device_desc` must be 'cpu', 'ipu_model', 'ipu_hw' or a popart.DeviceInfo, got {description!r}."
+            )
         return description
     if description != "ipu_hw":
         return _to_device_info(description, n)

@@ -104,6 +104,13 @@ class dtype:
             ) from None
 
     @classmethod
+    def _checked(cls, given: Any, parameter: str = "dtype") -> dtype:
+        """`given` if it is a type of PopXL, else TypeError with the parameter's name."""
+        if isinstance(given, cls):
+            return given
+        raise TypeError(f"`{parameter}` must be a type of PopXL such as popxl.float32, got {given!r}.")
+
+    @classmethod
     def from_name(cls, name: str) -> dtype:
         """The type of that canonical name.
 

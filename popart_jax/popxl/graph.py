@@ -171,7 +171,8 @@ class Graph(CreatedHooks):
         return Tensor._make(self, value, kind=TensorType.Stream)
 
     def _new_value(self, full_id: str, shape: Iterable[int], dtype: dtypes.dtype) -> ir.Value:
-        return ir.Value(name=full_id, shape=ir.Shape(tuple(shape)), type=ir.TensorType(dtype._onnx))
+        kind = ir.TensorType(dtypes.dtype._checked(dtype)._onnx)
+        return ir.Value(name=full_id, shape=ir.Shape(tuple(shape)), type=kind)
 
     def _add_input(
         self, shape: Iterable[int], dtype: dtypes.dtype, name: str | None, by_ref: bool, meta_shape: Iterable[int]

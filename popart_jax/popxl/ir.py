@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from ..popdist.options import configureSessionOptions
 from ..session.options.session_options import local_replicas
 from ._building.bindings import above
@@ -19,6 +21,14 @@ from .streams import DeviceToHostStream, HostToDeviceStream
 
 _numbers = itertools.count()
 FIRST_OP_ID = 100
+
+
+def _at_least_one(name: str, value: int) -> int:
+    if not isinstance(value, (int, np.integer)):
+        raise TypeError(f"`{name}` must be a whole number, got {value!r}.")
+    if value < 1:
+        raise ValueError(f"`{name}` must be at least 1, got {value}.")
+    return int(value)
 
 
 class Ir:
@@ -47,7 +57,7 @@ class Ir:
         elif isinstance(replication, str):
             raise ValueError(f"Unknown replication {replication!r}: pass a number or 'popdist'.")
         else:
-            self._set_replicas(int(replication))
+            self._set_replicas(_at_least_one("replication", replication))
         self._main = self._new_graph("")
 
     @classmethod
@@ -73,12 +83,12 @@ class Ir:
 
     @property
     def num_host_transfers(self) -> int:
-        """Micro-batches per stream in one run; set it before the session is made."""
+        """Micro-batches per stream in one run, at least 1 (ValueError); set it before the session is made."""
         return self._num_host_transfers
 
     @num_host_transfers.setter
     def num_host_transfers(self, value: int) -> None:
-        self._num_host_transfers = int(value)
+        self._num_host_transfers = _at_least_one("num_host_transfers", value)
 
     @property
     def replication_factor(self) -> int:
@@ -92,7 +102,7 @@ class Ir:
                 f"Cannot change the replication factor: the Ir {self.id} is already prepared, "
                 "you probably have created a session associated with this ir."
             )
-        self._set_replicas(int(value))
+        self._set_replicas(_at_least_one("replication_factor", value))
 
     def _set_replicas(self, count: int) -> None:
         """Set the numbers of replicas in the session options, where programs may read or write them."""

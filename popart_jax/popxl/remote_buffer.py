@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._building.bindings import above
+from ._building.spec import checked_shape
 from ._building.tensor import Tensor
 from .context import gcg, gir
 from .dtypes import dtype as Dtype
@@ -85,7 +86,8 @@ class RemoteBuffer:
 
     def set_remote_buffer_info(self, tensor_dtype: Dtype, tensor_shape: tuple[int, ...], entries: int) -> None:
         """Replace type, shape and number of entries."""
-        self._dtype, self._shape, self._entries = tensor_dtype, tuple(tensor_shape), _checked(entries)
+        self._dtype, self._shape = Dtype._checked(tensor_dtype, "tensor_dtype"), checked_shape(tensor_shape)
+        self._entries = _checked(entries)
 
     def validate_tensor_matches_buffer(self, t: Tensor, num_shards: int = 1) -> None:
         """Check that `t` can be an entry.

@@ -19,6 +19,7 @@ from ..popdist.options import unlike_the_job
 from ..session.feeding.checks import StreamFact
 from ..session.feeding.streaming import Stream as DataStream
 from ._building.bindings import above
+from ._building.checks import check_kind
 from ._building.dot import is_wanted, write
 from ._internal.prepare import prepare
 from ._running import io_checks as io
@@ -64,6 +65,7 @@ class Session:
     def __init__(
         self, ir: Ir, device_desc: Literal["ipu_hw", "ipu_model", "cpu"] = "cpu", weights_to_host_on_exit: bool = True
     ) -> None:
+        check_kind(Ir, ir=ir)
         self._ir = ir
         self._device = self._compiled_for = choose_device(ir, device_desc)
         self.weights_to_host_on_exit = weights_to_host_on_exit

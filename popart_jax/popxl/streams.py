@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from ._building.context import get_current_context
-from ._building.spec import TensorSpec
+from ._building.spec import TensorSpec, checked_shape
 from .dtypes import dtype as Dtype
 
 S = TypeVar("S", bound="Stream")
@@ -33,7 +33,7 @@ class Stream:
         owner = get_current_context().ir
         main = owner.main_graph
         self = object.__new__(cls)
-        self._stream_tensor = main._stream_tensor(name or cls._default_name, tuple(shape), dtype)
+        self._stream_tensor = main._stream_tensor(name or cls._default_name, checked_shape(shape), dtype)
         owner._streams[self.tensor_id] = self
         self._hash = hash(self._stream_tensor)
         return self

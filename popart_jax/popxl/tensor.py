@@ -8,6 +8,7 @@ from . import dtypes
 from ._building.checks import check_in_graph
 from ._building.context import get_current_context
 from ._building.spec import TensorSpec as TensorSpec
+from ._building.spec import checked_shape
 from ._building.tensor import TILE_SET_MAP as TILE_SET_MAP
 from ._building.tensor import Constant as Constant
 from ._building.tensor import HostScalarTensor as HostScalarTensor
@@ -45,7 +46,7 @@ def graph_input(
     by_ref : bool
         Writes inside the graph also change the caller's tensor.
     """
-    return get_current_context().graph._add_input(tuple(shape), dtype, name, by_ref, meta_shape or ())
+    return get_current_context().graph._add_input(checked_shape(shape), dtype, name, by_ref, meta_shape or ())
 
 
 def graph_output(t: Tensor) -> None:

@@ -55,7 +55,7 @@ def to_numpy(
     TypeError
         Data that can't be converted to float8.
     """
-    is_fp8 = dtype is not None and dtype._is_float8
+    is_fp8 = dtype is not None and dtypes.dtype._checked(dtype)._is_float8
     if not is_fp8:
         for name, value in (("log2scale", log2_scale), ("nan_on_overflow", nan_on_overflow)):
             if value is not None:

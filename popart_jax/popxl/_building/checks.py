@@ -11,6 +11,19 @@ from ..graph import Graph
 from .tensor import TILE_SET_MAP, Tensor
 
 
+def check_kind(kind: type, **arguments: Any) -> None:
+    """Check that each argument is of a class of PopXL's.
+
+    Raises
+    ------
+    TypeError
+        An argument is something else; the parameter is named.
+    """
+    for name, value in arguments.items():
+        if not isinstance(value, kind):
+            raise TypeError(f"`{name}` must be a popxl.{kind.__name__}, got {value!r} of type {type(value).__name__}.")
+
+
 def check_in_graph(graph: Graph, *args: Any, **tensors: Any) -> None:
     """Check that every operand is a tensor of the graph.
 

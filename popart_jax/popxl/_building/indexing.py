@@ -58,6 +58,8 @@ def _static(t: Tensor, key: tuple[Any, ...]) -> Tensor:
             steps.append(1 if step > 0 else -1)
             strides.append(abs(step))
         else:
+            if not -t.shape[axis] <= k < t.shape[axis]:
+                raise ValueError(f"Index {k} is out of range for axis {axis} of {t!r}, which has {t.shape[axis]}.")
             starts.append(int(k))
             stops.append(None if k == -1 else int(k) + 1)
             steps.append(1)

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..dtypes import dtype as Dtype
+
+
+def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
+    """A shape as a tuple.
+
+    Raises
+    ------
+    TypeError
+        It is no sequence of whole numbers.
+    ValueError
+        A size is negative.
+    """
+    try:
+        sizes = tuple(operator.index(d) for d in shape)
+    except TypeError:
+        raise TypeError(f"A shape is a tuple of whole numbers such as (2, 3), got {shape!r}.") from None
+    if any(d < 0 for d in sizes):
+        raise ValueError(f"The sizes of a shape can't be negative, got {sizes}.")
+    return sizes
 
 
 class TensorSpec(Mapping[str, Any]):

@@ -17,6 +17,7 @@ from ..graph import Graph
 from ..remote_buffer import RemoteBuffer, remote_buffer
 from ..replica_grouping import ReplicaGrouping
 from .bindings import above, operators
+from .checks import check_kind
 from .tensor import Constant, HostScalarTensor, Tensor, TensorLike, Variable
 
 Retrieval = Literal["one_per_group", "all_replicas"]
@@ -185,6 +186,7 @@ def remote_variable(
     ValueError
         The conditions of `variable` are not met.
     """
+    check_kind(RemoteBuffer, remote_buffer=remote_buffer)
     made = variable(data, dtype, name, downcast, replica_grouping, retrieval_mode, log2_scale, nan_on_overflow)
     made._remote = RemotePlace(remote_buffer.remote_buffer_id, offset, None)
     return made

@@ -6,16 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import popart_exception
+from .._building.checks import check_kind
 from .._building.create import Out, create
 from .._internal.modified import mark_modified
 from ..context import gcg
+from ..graph import Graph
 from ..tensor import Tensor, TensorLike, as_tensor
 from ..utils import table_to_string
 from . import _shapes
 
 if TYPE_CHECKING:
     from .._internal.op import Op
-    from ..graph import Graph
 
 
 class CallSiteInfo:
@@ -169,6 +170,7 @@ def prepare_inputs(
 
     `name` is the word for the graph in messages: called, then_branch or else_branch.
     """
+    check_kind(Graph, graph=graph)
     parent, targets = gcg(), graph.inputs
     flat = [y for x in inputs for y in (x if _is_group(x) else [x])]
     if len(flat) > len(targets):

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .. import dtypes
+from .._building.checks import check_kind
 from .._building.create import Out, create, like, result
 from .._internal.enums import CodeLocation, TileSet
 from .._internal.exchange import state_of
 from .._internal.placement import placement
 from ..context import gcg, get_current_context
 from ..remote_buffer import RemoteBuffer
+from ..streams import DeviceToHostStream, HostToDeviceStream
 from ..tensor import Tensor, constant
 from .shaping import init
 from .utils import check_operands
 
 if TYPE_CHECKING:
     from ..graph import Graph
-    from ..streams import DeviceToHostStream, HostToDeviceStream
 
 CODE_LOCATION = Literal["executable", "io_buffer", "compute_buffer"]
 TO_IR_ENUM_MAP = {
@@ -43,6 +44,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
     name : str, optional
         Base of the tensors' names; default the stream's name.
     """
+    check_kind(HostToDeviceStream, h2d_stream=h2d_stream)
     base = name or h2d_stream._stream_tensor.name
     start = init(h2d_stream.shape, h2d_stream.dtype, f"{base}_init", "undef")
     out = Out(f"{base}_hostload", h2d_stream.shape, h2d_stream.dtype)
@@ -57,6 +59,7 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     ValueError
         Shape or type differ from the stream's.
     """
+    check_kind(DeviceToHostStream, d2h_stream=d2h_stream)
     check_operands(t=t)
     if t.dtype != d2h_stream.dtype:
         raise ValueError(
@@ -88,6 +91,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     name : str, optional
         Base of the tensors' names.
     """
+    check_kind(RemoteBuffer, remote_buffer=remote_buffer)
     at = _offset(offset)
     check_operands(offset=at)
     base = name or f"id_{remote_buffer.remote_buffer_id}_offset_{at.name}"
@@ -106,6 +110,7 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     ValueError
         `t` does not fit the buffer.
     """
+    check_kind(RemoteBuffer, remote_buffer=remote_buffer)
     at = _offset(offset)
     check_operands(offset=at, t=t)
     remote_buffer.validate_tensor_matches_buffer(t)
@@ -124,6 +129,7 @@ def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     ValueError
         `t` does not fit the buffer.
     """
+    check_kind(RemoteBuffer, remote_buffer=remote_buffer)
     at = _offset(offset)
     check_operands(offset=at, t=t)
     remote_buffer.validate_tensor_matches_buffer(t)

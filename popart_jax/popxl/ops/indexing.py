@@ -43,6 +43,8 @@ def _gather(
     op_type: str, t: Tensor, indices: Tensor, axis: int, groups: int, amp: float | None, zero: bool, name: str
 ) -> Tensor:
     check_operands(t=t, indices=indices)
+    if not indices.dtype.is_int:
+        raise TypeError(f"The indices of a gather must be whole numbers, got {indices!r}.")
     lead = 1 if groups > 1 else 0
     if not -t.rank <= axis < t.rank:
         bounds = f"[{-t.rank}, {t.rank - 1}]"

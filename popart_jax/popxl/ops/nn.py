@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import popart_exception
 from ...model.op_names import listed
+from ...ops.dropout import check_ratio
 from .. import dtypes
 from .._building.create import Out, create, infer, like, result
 from .._internal.enums import AutoPad, ReductionType
@@ -112,15 +113,16 @@ def layer_norm(t: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
 
 
 def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
-    """Each element is 0 with probability p, else t / (1 - p); the seed determines which."""
+    """Each element is 0 with probability p in [0, 1), else t / (1 - p); the seed determines which."""
     check_operands(t=t, seed_tensor=seed_tensor)
-    return result(create("Dropout", [t, seed_tensor], [like(t, "dropout_out")], {"ratio": float(p)}))
+    attributes = {"ratio": check_ratio(float(p))}
+    return result(create("Dropout", [t, seed_tensor], [like(t, "dropout_out")], attributes))
 
 
 def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: float) -> Tensor:
     """Dropout whose mask has `shape` and is broadcast to t."""
     check_operands(t=t, seed_tensor=seed_tensor)
-    attributes = {"shape": [int(d) for d in shape], "ratio": float(ratio)}
+    attributes = {"shape": [int(d) for d in shape], "ratio": check_ratio(float(ratio))}
     return result(create("ShapedDropout", [t, seed_tensor], [like(t, "shapeddropout_out")], attributes))
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ...errors import popart_exception
 from .. import dtypes
+from .._building.checks import check_kind
 from .._building.create import Out, create
 from ..context import get_current_context
+from ..graph import Graph
 from ..tensor import Tensor
 from .call import CallSiteInfo, check_types, prepare_inputs
-
-if TYPE_CHECKING:
-    from ..graph import Graph
 
 
 def repeat(
@@ -40,6 +40,9 @@ def repeat_with_info(
     check_inputs: bool = True,
 ) -> CallSiteInfo:
     """As `repeat`, returning the site; its graph is a wrapper with two more inputs and one more output."""
+    check_kind(Graph, graph=graph)
+    if not isinstance(repeat_count, (int, np.integer)):
+        raise TypeError(f"`repeat_count` must be a whole number, got {repeat_count!r}.")
     if repeat_count < 0:
         raise ValueError(f"Repeat count must be >= 0. Repeat count: {repeat_count}. Graph: {graph!r}")
     if len(graph.inputs) < len(graph.outputs):

@@ -258,6 +258,8 @@ def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
     ------
     TypeError
         Their types differ.
+    ValueError
+        There are none.
     popart_exception
         Their other axes differ.
     """
@@ -274,6 +276,8 @@ def _concat(ts: list[Tensor], axis: int, view: bool) -> Tensor:
     if any(kind != kinds[0] for kind in kinds):
         raise TypeError(f"All inputs to a concat operation must have the same type: {kinds}")
     check_operands(**{f"ts_{i}": t for i, t in enumerate(ts)})
+    if not ts:
+        raise ValueError("concat needs at least one tensor.")
     first = ts[0]
     if not -first.rank <= axis < first.rank:
         bounds = f"[{-first.rank}, {first.rank - 1}]"
@@ -323,7 +327,7 @@ def cast(t: Tensor, data_type: dtypes.dtype) -> Tensor:
     TypeError
         To or from a float8 type: use the scaled casts.
     """
-    if data_type._is_float8 or (isinstance(t, Tensor) and t.dtype._is_float8):
+    if dtypes.dtype._checked(data_type, "data_type")._is_float8 or (isinstance(t, Tensor) and t.dtype._is_float8):
         raise TypeError(
             f"Data type {data_type} not supported for cast of {t!r}, please consider "
             "pow2scale_cast_to_fp8 or pow2scale_cast_from_fp8"
@@ -342,7 +346,7 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dtype
     ValueError
         The scale is no scalar.
     """
-    if not data_type._is_float8:
+    if not dtypes.dtype._checked(data_type, "data_type")._is_float8:
         raise TypeError(f"Data type {data_type} not supported for pow2scale_cast_to_fp8, which gives float8 types.")
     check_log2_scale(log2_scale)
     check_operands(t=t, log2_scale=log2_scale)

@@ -7,16 +7,14 @@ of operators lists; its value is `jax.vjp` of the forward node, or a formula of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from .._building.checks import check_kind
 from .._internal.gradient_info import ExpectedConnection as ExpectedConnection
 from .._internal.gradient_info import ExpectedConnectionType as ExpectedConnectionType
 from .._internal.gradient_info import GradGraphInfo as GradGraphInfo
 from .._internal.grow_gradients import differentiate
-
-if TYPE_CHECKING:
-    from ..graph import Graph
-    from ..tensor import Tensor
+from ..graph import Graph
+from ..tensor import Tensor
 
 __all__ = ["ExpectedConnection", "ExpectedConnectionType", "GradGraphInfo", "autodiff"]
 
@@ -51,6 +49,7 @@ def autodiff(
     popart_exception
         A required gradient can't be had; the graph changes tensors in place; a called graph must not be differentiated.
     """
+    check_kind(Graph, graph=graph)
     infos = dict(called_graphs_grad_info or {})
     provided = None if grads_provided is None else list(grads_provided)
     required = None if grads_required is None else list(grads_required)

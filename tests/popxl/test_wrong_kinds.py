@@ -1,0 +1,54 @@
+"""Arguments of the wrong kind are refused where they are given, with the parameter's name."""
+
+# pyright: reportArgumentType=false, reportCallIssue=false
+# (wrong arguments are what is tested)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import popart_jax.popxl as popxl
+from popart_jax import popart_exception
+from popart_jax.popxl import ops
+
+Case = tuple[Callable[[popxl.Tensor, popxl.Graph], Any], type[Exception], str]
+CASES: list[Case] = [
+    (lambda t, g: popxl.variable(np.zeros(2), "name"), TypeError, "`dtype` must be a type of PopXL"),
+    (lambda t, g: popxl.constant(1, np.float32), TypeError, "`dtype` must be a type of PopXL"),
+    (lambda t, g: popxl.h2d_stream((2,), np.float32), TypeError, "`dtype` must be a type of PopXL"),
+    (lambda t, g: popxl.RemoteBuffer((2,), "float32", 1), TypeError, "`tensor_dtype` must be a type of PopXL"),
+    (lambda t, g: ops.cast(t, "float16"), TypeError, "`data_type` must be a type of PopXL"),
+    (lambda t, g: popxl.d2h_stream(2, popxl.float32), TypeError, r"tuple of whole numbers such as \(2, 3\), got 2"),
+    (lambda t, g: popxl.graph_input((-2,), popxl.float32), ValueError, r"can't be negative, got \(-2,\)"),
+    (lambda t, g: ops.call(lambda x: x, t), TypeError, "`graph` must be a popxl.Graph"),
+    (lambda t, g: ops.repeat(3, g, t), TypeError, "`graph` must be a popxl.Graph, got 3"),
+    (lambda t, g: ops.repeat(g, 1.5, t), TypeError, "`repeat_count` must be a whole number, got 1.5"),
+    (lambda t, g: ops.host_load(t), TypeError, "`h2d_stream` must be a popxl.HostToDeviceStream"),
+    (lambda t, g: ops.host_store(t, t), TypeError, "`d2h_stream` must be a popxl.DeviceToHostStream"),
+    (lambda t, g: ops.remote_load(None, 0), TypeError, "`remote_buffer` must be a popxl.RemoteBuffer"),
+    (lambda t, g: popxl.remote_variable(1.0, None), TypeError, "`remote_buffer` must be a popxl.RemoteBuffer"),
+    (lambda t, g: popxl.transforms.autodiff(lambda x: x), TypeError, "`graph` must be a popxl.Graph"),
+    (lambda t, g: popxl.Session(g), TypeError, "`ir` must be a popxl.Ir"),
+    (lambda t, g: popxl.Session(t.ir, 3), TypeError, "`device_desc` must be 'cpu'"),
+    (lambda t, g: ops.gather(t, t), TypeError, "indices of a gather must be whole numbers"),
+    (lambda t, g: ops.concat([]), ValueError, "at least one tensor"),
+    (lambda t, g: t[5], ValueError, "Index 5 is out of range for axis 0 of .*, which has 2"),
+    (lambda t, g: ops.dropout(t, popxl.constant([0, 0], popxl.uint32), 1.5), popart_exception, r"interval \[0,1\)"),
+    (lambda t, g: popxl.Ir(replication=0), ValueError, "`replication` must be at least 1, got 0"),
+    (lambda t, g: setattr(t.ir, "num_host_transfers", 0), ValueError, "`num_host_transfers` must be at least 1"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{i} {text[:30]}" for i, (_, _, text) in enumerate(CASES)])
+def test_the_parameter_is_named(case: Case) -> None:
+    ask, kind, text = case
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t = popxl.variable(np.ones((2, 3), np.float32))
+        graph = ir.create_graph(lambda x: x + 1, t)
+        with pytest.raises(kind, match=text):
+            ask(t, graph)
