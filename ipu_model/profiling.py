@@ -194,5 +194,9 @@ def _options(options: ModelOptions | None, settings: dict[str, Any]) -> ModelOpt
     known = {f.name for f in dataclasses.fields(ModelOptions)}
     unknown = sorted(set(settings) - known)
     if unknown:
-        raise TypeError(f"unknown option(s) {unknown}; options are {sorted(known)}")
+        raise TypeError(
+            f"unknown option(s) {unknown}; options are {sorted(known)}, and arguments of the function go by position"
+        )
+    if not isinstance(options, ModelOptions | None):
+        raise TypeError(f"options are an ipu_model.ModelOptions, or single ones by keyword, not {options!r}")
     return dataclasses.replace(options or ModelOptions(), **settings)

@@ -232,9 +232,13 @@ def get(name: str | Target = "mk2") -> Target:
     ------
     KeyError
         When no such target is registered; the message lists those that are.
+    TypeError
+        When it is neither a name nor a target.
     """
     if not isinstance(name, str):  # a target, or a whole cost model with its own `profile_jaxpr`
-        return name
+        if isinstance(name, Target) or hasattr(name, "profile_jaxpr"):
+            return name
+        raise TypeError(f"a target is a registered name or an ipu_model.Target, not {name!r}")
     key = ALIASES.get(name.lower(), name.lower())
     if key in OURS:  # without a search through all installed packages
         return _load(OURS[key])

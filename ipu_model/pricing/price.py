@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -105,11 +105,20 @@ def price(
     trips = _trips_taken(program, costs)
     steps = zip(trips, program.steps, strict=True)
     trips = [n * 2 if s.unit in again and s.scope.phase == "forward" else n for n, s in steps]
-    said = (f"{len(again)} node(s) are recomputed for the backward pass, counted twice",) if again else ()
+    said = _said(program, again)
     return Priced(
         program, context, placement, tuple(prices), extras, tuple(costs), tuple(trips), tuple(step_ipus), tuple(homes),
         tuple(into), tuple(uses), unpriced, (*program.assumptions, *said),
     )  # fmt: skip
+
+
+def _said(program: Program, again: frozenset[str]) -> Iterator[str]:
+    """What is assumed about a priced program beside what its walk assumes."""
+    if again:
+        yield f"{len(again)} node(s) are recomputed for the backward pass, counted twice"
+    called = sum(s.op.primitive == "pure_callback" and s.op.output.size > 1 for s in program.steps)
+    if called:
+        yield f"{called} callback(s) into Python: nothing is counted for them, nor for moving their data"
 
 
 def _recomputed(context: Context, placement: Placement) -> frozenset[str]:

@@ -352,4 +352,24 @@ def test_every_primitive_of_jax_lax_that_we_lower_to_has_a_rule():
         lambda a: jax.debug.print("{}", a),
     ]
     for fn in samples:
-        assert not ipu_model.profile(fn, x).unpriced
+        assert not ipu_model.ipu_model.profile(fn, x).unpriced
+
+
+def test_callbacks_into_python_are_noted():
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    report = ipu_model.profile(lambda x: jax.pure_callback(np.sin, x, x) + 1, x)
+    assert report.assumptions == ("1 callback(s) into Python: nothing is counted for them, nor for moving their data",)
+    assert "1 note in summary()" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ({"target": 3}, "a registered name or an ipu_model.Target, not 3"),
+        ({"options": {"io_tiles": 32}}, "options are an ipu_model.ModelOptions"),
+        ({"w": 1}, "arguments of the function go by position"),
+    ],
+)
+def test_wrong_arguments_are_named(how, text):
+    with pytest.raises(TypeError, match=text):
+        ipu_model.profile(jnp.sin, jnp.ones(4), **how)
