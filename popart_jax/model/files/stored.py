@@ -7,7 +7,7 @@ The names are the same each time a file is read, so that trained values can be w
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,7 +143,7 @@ def lift(graph: ir.Graph, stored: Mapping[str, Stored]) -> None:
     if not names:
         return
     lifted: dict[str, ir.Value] = {}
-    _free_names(graph, set(names.values()))
+    _free_names(graph, set(names.values()), names)
     for inner in (graph, *graph.subgraphs()):
         for value in list(inner.initializers.values()):
             if inner is not graph and id(value.const_value) in names:
@@ -158,14 +158,23 @@ def lift(graph: ir.Graph, stored: Mapping[str, Stored]) -> None:
                 inner.remove(node, safe=True)
 
 
-def _free_names(graph: ir.Graph, wanted: set[str]) -> None:
+def _free_names(graph: ir.Graph, wanted: set[str], lifted: Container[int]) -> None:
     """Rename what bears a wanted name: a value of another function may have kept it when functions were inlined."""
     fresh = (f"{name}/inner{number}" for number in itertools.count() for name in wanted)
     for inner in (graph, *graph.subgraphs()):
         own = inner.inputs if inner is not graph else ()
         for value in (*own, *inner.initializers.values(), *(v for node in inner for v in node.outputs)):
             if value.name in wanted and value not in graph.outputs:
-                value.name = next(fresh)
+                _rename(value, next(fresh), lifted)
+
+
+def _rename(value: ir.Value, name: str, lifted: Container[int]) -> None:
+    """Rename a value, but not its tensor, which may be the caller's: one that stays here becomes one of our own."""
+    tensor, value.const_value = value.const_value, None
+    value.name = name
+    if tensor is not None and id(tensor) not in lifted:
+        tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
+    value.const_value = tensor
 
 
 def _lifted(graph: ir.Graph, name: str, tensor: Any, lifted: dict[str, ir.Value]) -> ir.Value:
