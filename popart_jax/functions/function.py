@@ -22,7 +22,7 @@ from ..execution.stored import beside_jax
 from ..execution.stored.described import Undescribed
 from ..execution.stored.graph_facts import graph_facts
 from ..lowering.control.values import staged
-from ..lowering.dynamic_sizes.padded import Uncut
+from ..lowering.dynamic_sizes.padded import Uncut, is_bounded
 from ..lowering.interpreter import Settings, evaluate
 from ..lowering.op_memo import OpMemo
 from ..lowering.passes import compiler_options
@@ -118,6 +118,8 @@ class OnnxFunction:
         check_tree(params)
         if state is not None:
             check_state(state, self.choice.state)
+        if self._is_bounded and not staged():  # the padding of results is known where they are traced
+            return self._compiled(params, self._ready(inputs), key, state, trains)
         if self._never_compiled or not self._is_large or not _are_concrete((params, inputs, key, state)):
             return self._walk(params, inputs, key, state, trains)
         try:
@@ -130,6 +132,10 @@ class OnnxFunction:
             results = self._walk(params, inputs, key, state, trains)
             self._never_compiled.append(True)
             return results
+
+    @cached_property
+    def _is_bounded(self) -> bool:
+        return any(is_bounded(node) for v in self.model.graph.outputs if (node := v.producer()) is not None)
 
     @cached_property
     def _is_large(self) -> bool:

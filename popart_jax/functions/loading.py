@@ -58,8 +58,10 @@ def to_jax(
         Type of the parameters. With float16 and bfloat16 the model also computes in it, except for `fn.float32`; 8-bit
         types are for storage only.
     bounds : mapping of str to int or (int, number), optional
-        For results whose size depends on data (NonZero, Unique, Compress, NonMaxSuppression, Loop), by name of an
-        output: the size to compile for, and the value of the padding. Elements beyond the bound are lost.
+        For results whose size depends on data, by name: the size to compile for, and the value of the padding.
+        Elements beyond the bound are lost. Of an output of the model it is the size that callers see, so that a
+        detector gives ``{"boxes": 100, "labels": (100, -1)}``; what is computed inside then leaves padding out. Results
+        of NonZero, Unique, Compress, NonMaxSuppression and Loop have it for all of their readers.
     straight_through : bool
         Train a quantised model: gradients pass through rounding, and integer weights become float parameters.
 

@@ -36,14 +36,17 @@ from .dynamic_sizes.padded import (
     Uncut,
     bound_of,
     check_worth,
+    filled,
     given_bound,
+    is_bounded,
     mark_padding,
     nested,
     refusal,
+    shortened,
 )
 from .effects import Cell, Program, Storage, settle
 from .op_memo import OpMemo
-from .resolve import Plan, Plans, Step, captured, label, needs
+from .resolve import Plan, Plans, Step, captured, label
 from .schema_body import run_body
 
 
@@ -74,7 +77,7 @@ class Settings:
     types_only : bool
         Only the types of results are asked for, so that padded results may be returned as they are.
     cuts : bool
-        The caller cuts the padding off: padded results are returned as `Uncut`.
+        Padded results are returned as `Uncut`: the caller cuts the padding off, or follows it.
     """
 
     opsets: Mapping[str, int]
@@ -130,7 +133,7 @@ class Walk:
         missing = [n for n in (name, *bound) if n not in known]
         if missing:
             raise popart_exception(f"The graph has no tensor(s) {missing}")
-        inner = Walk(self.settings, {known[n]: v for n, v in bound.items()}, self, plans=self.plans)
+        inner = Walk(self.settings, {known[n]: v for n, v in bound.items()}, self, None, self.plans, dict(self.padded))
         run(self.plans.of(graph, (known[name],), self.settings.opsets, inner.env, popart=self.settings.popart), inner)
         return inner.read(known[name])
 
@@ -138,7 +141,8 @@ class Walk:
         self, graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], opsets: Mapping[str, int]
     ) -> dict[str, Any]:
         """Compute tensors of another graph with this walk's settings, except opsets and probes; see `evaluate`."""
-        return evaluate(graph, bindings, want, replace(self.settings, opsets=opsets, probes={}, saved=frozenset()))
+        settings = replace(self.settings, opsets=opsets, probes={}, saved=frozenset(), cuts=True)
+        return evaluate(graph, bindings, want, settings)
 
     def alone(self) -> Walk:
         """A walk with the same settings that has no values."""
@@ -190,7 +194,7 @@ def evaluate(
         raise popart_exception(f"The graph has no tensor(s) {missing}; known are {sorted(named)[:50]}")
     wanted = tuple(named[n] for n in want)
     walk = Walk(settings, {named[n]: v for n, v in bindings.items()}, plans=Plans() if plans is None else plans)
-    run(walk.plans.of(graph, wanted, settings.opsets, walk.env, popart=settings.popart), walk)
+    run(walk.plans.of(graph, wanted, settings.opsets, walk.env, popart=settings.popart), walk, uncut=settings.cuts)
     return {n: walk.read(v) for n, v in zip(want, wanted, strict=True)}
 
 
@@ -202,8 +206,8 @@ def names(graph: ir.Graph) -> dict[str, ir.Value]:
     return found
 
 
-def run(plan: Plan, walk: Walk) -> None:
-    """Execute the steps; values that no later step reads are dropped on the way."""
+def run(plan: Plan, walk: Walk, *, uncut: bool = False) -> None:
+    """Execute the steps; values that no later step reads are dropped on the way. Padded results end as `Uncut`."""
     keep = set(plan.wanted)
     looks_ahead = walk.outer is None and walk.program is None
     for number, step in enumerate(plan.steps):
@@ -214,13 +218,16 @@ def run(plan: Plan, walk: Walk) -> None:
         for value in step.dead:
             if value not in keep:
                 walk.env.pop(value, None)
-    for value in () if walk.settings.types_only else _padded(walk) & keep:
+    for value in () if walk.settings.types_only and not uncut else _padded(walk) & keep:
         mark, maker = walk.padded[value], value.producer()
         if isinstance(mark, SizeDependent):
             walk.env[value] = mark.value
             continue
-        if walk.settings.cuts and walk.outer is None:
-            walk.env[value] = Uncut(walk.env[value], mark.live, mark.axis)
+        if maker is not None and is_bounded(maker) and walk.outer is None:
+            walk.env[value] = filled(maker, walk.env[value], mark)
+            continue
+        if uncut:
+            walk.env[value] = Uncut.of(walk.read(value), mark)
             continue
         where = f"node '{label(maker)}'" if maker is not None else "the graph"
         unknown = popart_exception if walk.outer is not None else SizeUnknownError
@@ -242,7 +249,7 @@ def run_step(step: Step, walk: Walk) -> None:
     node = step.node
     operands = [None if v is None else walk.read(v) for v in node.inputs]
     try:
-        several = walk.padded or step.lowering.takes_fill
+        several = walk.padded or step.lowering.takes_fill or is_bounded(node)
         found = None if walk.settings.popart else known_length.computed(node, operands, walk)
         results = found or (_routed(step, walk, operands) if several else _checked(step, walk, operands))
     except (popart_exception, poplibs_exception) as err:
@@ -269,9 +276,6 @@ def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     marks = {i: walk.padded[v] for i, v in enumerate(node.inputs) if v is not None and v in walk.padded}
     given = {i: m for i, m in marks.items() if isinstance(m, Padded) and m.given}
     marks = {i: m for i, m in marks.items() if i not in given}
-    inside = [v for v in needs(node) if v in walk.padded and v not in node.inputs and v in _padded(walk)]
-    if inside:
-        raise popart_exception(refusal("a subgraph", walk.padded[inside[0]]))
     found: Sequence[routed.Mark | None] = ()
     if is_padded := bool(bound_of(node, step.lowering, operands)):
         operands, marks = nested(node, operands, marks), {}
@@ -288,6 +292,8 @@ def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
         found = [Padded(1, index=True, given=True)]
     elif is_padded:
         results, found = mark_padding(node, operands, results)
+    elif is_bounded(node) and not step.lowering.takes_bound and any(isinstance(x, Tracer) for x in results):
+        results, found = shortened(node, results, found or [walk.padded.get(v) for v in node.outputs])
     walk.padded.update((v, m) for v, m in zip(node.outputs, found, strict=False) if m is not None)
     return results
 
@@ -363,9 +369,17 @@ def _call(step: Step, walk: Walk, operands: list[Any], attributes: Mapping[str, 
                 static.refuse_wide(node, operands, lowering.is_static)
             compute, memo, given = partial(_computed, step, walk), walk.settings.memo, _trim(operands)
             results = compute(given, kwargs) if memo is None else memo.results(lowering, given, kwargs, compute)
-    made = as_results(results)
+    made = tuple(_unpacked(node, i, x, walk) for i, x in enumerate(as_results(results)))
     sizes.check_results(node, made)
     return made
+
+
+def _unpacked(node: ir.Node, i: int, result: Any, walk: Walk) -> Any:
+    """A result of a node, without the mark that its inner graph gave it; the walk keeps the mark."""
+    if not isinstance(result, Uncut):
+        return result
+    walk.padded[node.outputs[i]] = result.mark
+    return result.value
 
 
 def _of_symbols(
@@ -441,14 +455,15 @@ class Body:
         self.graph, self.walk, self.number = graph, walk, number
         self.n_inputs, self.n_outputs = len(graph.inputs), len(graph.outputs)
 
-    def __call__(self, *args: Any, iteration: Any = None) -> tuple[Any, ...]:
+    def __call__(self, *args: Any, iteration: Any = None, uncut: bool = False) -> tuple[Any, ...]:
         """Run the body on values for its inputs, in order, and return its outputs."""
         settings = self.walk.settings
         keys = {"key": settings.key, "rounding": settings.rounding}
         settings = replace(settings, **{n: self._folded(k, iteration) for n, k in keys.items() if k is not None})
-        walk = self.walk
-        inner = Walk(settings, dict(zip(self.graph.inputs, args, strict=False)), walk, walk.program, walk.plans)
-        run(walk.plans.of(self.graph, tuple(self.graph.outputs), settings.opsets, popart=settings.popart), inner)
+        walk, given = self.walk, dict(zip(self.graph.inputs, args, strict=False))
+        inner = Walk(settings, given, walk, walk.program, walk.plans, dict(walk.padded))
+        plan = walk.plans.of(self.graph, tuple(self.graph.outputs), settings.opsets, popart=settings.popart)
+        run(plan, inner, uncut=uncut)
         return tuple(inner.read(v) for v in self.graph.outputs)
 
     def _folded(self, key: Any, iteration: Any) -> Any:
@@ -462,5 +477,5 @@ class Body:
         weights = (v for graph in (self.graph, *self.graph.subgraphs()) for v in graph.initializers.values())
         read = {v: self.walk.read(v) for v in (*captured(self.graph), *weights)}
         cast = {v: varying.varying(x, axes) for v, x in read.items() if isinstance(x, jax.Array)}
-        walk = Walk(self.walk.settings, cast, self.walk, self.walk.program, self.walk.plans)
+        walk = Walk(self.walk.settings, cast, self.walk, self.walk.program, self.walk.plans, dict(self.walk.padded))
         return Body(self.graph, walk, self.number)

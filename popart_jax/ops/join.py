@@ -153,7 +153,7 @@ def slice_(
             "BaseSliceOp::getSlices. Only steps of '1' or '-1' are supported. This error is for Op {op}.",
             "Slice",
         )
-    along = range(len(starts)) if axes is None or not np.size(axes) else _sliced_axes(axes, x.ndim)
+    along = sliced_axes(starts, axes, x.ndim)
     steps = np.ones(len(starts), np.int64) if steps is None or not np.size(steps) else steps
     index = [slice(None)] * x.ndim
     if not len(starts) == len(ends) == len(along) == len(steps):
@@ -168,7 +168,10 @@ def slice_(
     return x[tuple(index)]
 
 
-def _sliced_axes(axes: Any, rank: int) -> tuple[int, ...]:
+def sliced_axes(starts: Any, axes: Any, rank: int) -> tuple[int, ...]:
+    """The axes of a Slice: the first ones where none are given."""
+    if axes is None or not np.size(axes):
+        return tuple(range(len(starts)))
     for axis in np.ravel(axes).tolist():
         if axis < -rank:
             raise OpError(f"slice op input tensor {{0}}, rank {rank}, axis {axis} is out of range", "Slice")
@@ -212,10 +215,10 @@ def slice_to_any_end(
 
 def sliced_axis(axes: Any, rank: int) -> int:
     """The axis of a Slice along one: the first where none is given."""
-    return 0 if axes is None or not np.size(axes) else _sliced_axes(axes, rank)[0]
+    return sliced_axes((0,), axes, rank)[0]
 
 
-def from_front(bound: Any, size: int) -> Any:
+def from_front(bound: Any, size: Any) -> Any:
     """A start or end as a number of elements from the front, inside of the axis."""
     given = jnp.clip(jnp.reshape(bound, ()), -size, size).astype(jnp.int32)
     return jnp.where(given < 0, given + size, given)

@@ -48,14 +48,15 @@ class Subgraph(Protocol):
     """A graph attribute as translations get it: a function over array values.
 
     `n_inputs` and `n_outputs` count the graph's own inputs and outputs; tensors of enclosing graphs are captured.
-    `iteration` makes the random numbers of loop iterations differ.
+    `iteration` makes the random numbers of loop iterations differ. With `uncut`, results whose size depends on data
+    come with their padding and its mask (`lowering.dynamic_sizes.padded.Uncut`), else they are refused in a trace.
     """
 
     n_inputs: int
     n_outputs: int
     graph: ir.Graph
 
-    def __call__(self, *args: Any, iteration: Any = None) -> tuple[Any, ...]:
+    def __call__(self, *args: Any, iteration: Any = None, uncut: bool = False) -> tuple[Any, ...]:
         """Run the subgraph on values of its own inputs."""
         ...
 

@@ -124,7 +124,7 @@ def reshape_1(x: Array, /, *, shape: Sequence[int] = ()) -> Array:
 
 operator(
     "Flatten",
-    VIEW_CHANGE | FOLDS,
+    VIEW_CHANGE | FOLDS | MOVES_ROWS,
     gradients=[gradient("ReshapeGrad", view="ReshapeInplace", traits=VIEW_CHANGE)],
     view="ReshapeInplace",
     batch="view",

@@ -48,9 +48,9 @@ def _suppress(boxes: np.ndarray, scores: np.ndarray, most: Any, iou: Any, least:
 
 
 def _suppressed(boxes: Any, scores: Any, most: Any, iou: Any, least: Any) -> tuple[Any, Any]:
-    """`_suppress` while tracing: all boxes in order of their score, and a mask of the selected ones."""
+    """`_suppress` while tracing: all boxes in order of their score, and a mask of the selected ones; none of NaN."""
     order = jnp.argsort(-scores, stable=True)
-    sorted_boxes, able = boxes[order], (scores[order] > least) | jnp.isneginf(least)
+    sorted_boxes, able = boxes[order], (scores[order] > least) | (jnp.isneginf(least) & ~jnp.isnan(scores[order]))
 
     def visit(i: Any, state: Any) -> Any:
         able, kept, count = state

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import onnx_ir as ir
 
 from ...errors import popart_exception
@@ -15,6 +17,7 @@ from ...ops.arrays import Array
 from ...ops.operator import MOVES_DATA, NOT_OUTLINED, PopxlClass, operator
 from ...ops.registry import Subgraph, lowers
 from ...ops.stopping import unless
+from ..dynamic_sizes.padded import Uncut
 from .values import VERSIONS, arrays, known
 
 operator("If", MOVES_DATA | NOT_OUTLINED, popxl=PopxlClass("IfOp", version=11))
@@ -28,16 +31,18 @@ def if_(cond: Array, /, *, then_branch: Subgraph, else_branch: Subgraph) -> Arra
     """Branches are functions without arguments; if one can't be traced with the shapes of this call, the other runs."""
     value = known(cond)
     if value is not None:
-        return then_branch() if value else else_branch()
+        return then_branch(uncut=True) if value else else_branch(uncut=True)
     flag = cond.reshape(()) != 0
     then_branch, else_branch = (b.varying(varying.axes_of(flag)) for b in (then_branch, else_branch))
     try:
-        return varying.cond(flag, lambda: arrays(then_branch()), lambda: arrays(else_branch()))
+        return varying.cond(flag, partial(_results, then_branch), partial(_results, else_branch))
     except popart_exception as err:
         return _only_sound_branch(flag, then_branch, else_branch, err)
     except TypeError as err:
         ends = zip(then_branch.graph.outputs, else_branch.graph.outputs, strict=False)
         shapes = [_declared_of_one(a, b) for a, b in ends]
+        if (sizes := _common_sizes(then_branch, else_branch)) is not None:
+            return varying.cond(flag, *(partial(_padded, branch, sizes) for branch in (then_branch, else_branch)))
         if any(shape is not None for shape in shapes):
             return varying.cond(flag, *(partial(_reshaped, branch, shapes) for branch in (then_branch, else_branch)))
         raise popart_exception(
@@ -47,13 +52,51 @@ def if_(cond: Array, /, *, then_branch: Subgraph, else_branch: Subgraph) -> Arra
 
 
 def _results(branch: Subgraph) -> Any:
-    return arrays(branch())
+    return arrays(branch(uncut=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """What an output whose size depends on data in a branch is, whichever branch runs: its padded axis and its size."""
+
+    axis: int
+    size: int
+    index: bool
+    maker: str
+
+
+def _common_sizes(then_branch: Subgraph, else_branch: Subgraph) -> Sequence[_Size | None] | None:
+    """The padded size of each output of the branches; None if no output has one."""
+    made = [jax.eval_shape(partial(_results, branch)) for branch in (then_branch, else_branch)]
+    sizes = [_common_size(a, b) for a, b in zip(*made, strict=False)]
+    return sizes if any(size is not None for size in sizes) else None
+
+
+def _common_size(first: Any, second: Any) -> _Size | None:
+    padded = [x for x in (first, second) if isinstance(x, Uncut)]
+    if not padded or len({x.axis for x in padded}) > 1:
+        return None
+    axis = padded[0].axis
+    sizes = [(x.value if isinstance(x, Uncut) else x).shape[-axis] for x in (first, second)]
+    return _Size(axis, max(sizes), all(x.index for x in padded), padded[0].maker)
+
+
+def _padded(branch: Subgraph, sizes: Sequence[_Size | None]) -> tuple[Any, ...]:
+    """Results of a branch, those with a common size padded to it."""
+    return tuple(x if one is None else _as(x, one) for x, one in zip(_results(branch), sizes, strict=True))
+
+
+def _as(x: Any, one: _Size) -> Uncut:
+    live = x.live if isinstance(x, Uncut) else jnp.ones(x.shape[-one.axis], bool)
+    value = x.value if isinstance(x, Uncut) else x
+    return Uncut(value, live, one.axis, one.index, one.maker).resized(one.size)
 
 
 def _difference(then_branch: Subgraph, else_branch: Subgraph) -> str:
     """The results of both branches, described for an error text."""
     made = [jax.eval_shape(partial(_results, branch)) for branch in (then_branch, else_branch)]
-    shown = [", ".join(f"{x.dtype}{list(x.shape)}" for x in results) for results in made]
+    plain = [[x.value if isinstance(x, Uncut) else x for x in results] for results in made]
+    shown = [", ".join(f"{x.dtype}{list(x.shape)}" for x in results) for results in plain]
     return f"The then_branch makes ({shown[0]}), the else_branch ({shown[1]})."
 
 
@@ -66,7 +109,7 @@ def _declared_of_one(first: ir.Value, second: ir.Value) -> tuple[int, ...] | Non
 
 def _reshaped(branch: Subgraph, shapes: Sequence[tuple[int, ...] | None]) -> tuple[Any, ...]:
     """Results of a branch; those of one element get the declared shape (exporters mix scalars and vectors of one)."""
-    results = arrays(branch())
+    results = _results(branch)
     return tuple(x.reshape(s) if s is not None and x.size == 1 else x for x, s in zip(results, shapes, strict=True))
 
 
@@ -79,13 +122,13 @@ def _only_sound_branch(
         raise err
     bad = reasons[True] is not None
     reason = f"An If took a branch that does not fit to the shapes of this call: {reasons[bad]}"
-    return unless(flag == bad, reason, arrays(else_branch() if bad else then_branch()))
+    return unless(flag == bad, reason, _results(else_branch if bad else then_branch))
 
 
 def _failure(branch: Subgraph) -> popart_exception | None:
     """The error with which a branch fails to trace, None if it traces; it matters only if the condition picks it."""
     try:
-        jax.eval_shape(lambda: arrays(branch()))
+        jax.eval_shape(partial(_results, branch))
     except popart_exception as err:
         return err
     return None

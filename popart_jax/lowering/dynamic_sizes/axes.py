@@ -14,6 +14,8 @@ from .padded import Padded
 
 READS = {"Gather": 1, "GatherND": 1, "GatherElements": 1}
 """Operators that read at positions, and the index of the input with the positions."""
+REGIONS = frozenset({"RoiAlign", "MaxRoiPool"})
+"""Operators that compute one result for each region of an image."""
 ARITHMETIC = frozenset({"Add", "Sub", "Mul"})
 """Operators that compute positions from positions."""
 
@@ -41,6 +43,10 @@ def _rule(op: str, marks: Marks) -> Rule | None:
         return _moved
     if facts(op).has(Trait.ELEMENTWISE):
         return _alike
+    if facts(op).has(Trait.PER_SAMPLE) and set(marks) == {0}:
+        return _samples
+    if op in REGIONS and 0 not in marks:
+        return _samples
     if op == "OneHot":
         return _hot if set(marks) == {0} else None
     if op in ("MatMul", "Gemm"):
@@ -48,6 +54,12 @@ def _rule(op: str, marks: Marks) -> Rule | None:
     if facts(op).has(Trait.ROW_BY_ROW) or op.startswith("Reduce"):
         return _along_others if set(marks) == {0} else None
     return None
+
+
+def _samples(node: ir.Node, shapes: list[Any], shape: Any, marks: Marks) -> int:
+    """One result for each sample or region: the first axis of operands and result."""
+    first = all(m.axis == len(shapes[i]) and shape[0] == shapes[i][0] for i, m in marks.items())
+    return len(shape) if first else 0
 
 
 def _hot(node: ir.Node, shapes: list[Any], shape: Any, marks: Marks) -> int:
@@ -78,11 +90,9 @@ def _moved(node: ir.Node, shapes: list[Any], shape: Any, marks: Marks) -> int:
         return len(old) - list(perm).index(len(old) - axis)
     if op in ("Gather", "Split", "Concat"):
         along = len(old) - node.attributes.get_int("axis", 0) % len(old)
-        if op == "Concat" and along == axis:
-            return axis if set(marks) == {len(shapes) - 1} else 0
         gone = 1 - len(shapes[1]) if op == "Gather" and along < axis else 0
         return axis - gone if along != axis and (op != "Concat" or len(marks) == len(shapes)) else 0
-    if op in ("Squeeze", "Unsqueeze", "Reshape"):
+    if op in ("Squeeze", "Unsqueeze", "Reshape", "Flatten"):
         after = int(math.prod(old[len(old) - axis + 1 :]))
         fits = [e for e in range(1, len(shape) + 1) if int(math.prod(shape[len(shape) - e + 1 :])) == after]
         return next((e for e in fits if shape[-e] == old[-axis] and old[-axis] != 1), 0) or _cut(old, shape, axis)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
+from jax import lax
 
 from ..._compat.jax import Tracer
 from ...errors import popart_exception
@@ -71,7 +72,7 @@ class SizeDependent:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Uncut:
-    """A padded result of a compiled program, for whoever calls it from the host.
+    """A padded result of a compiled program, for whoever calls it from the host, or of an inner graph.
 
     Attributes
     ----------
@@ -81,15 +82,42 @@ class Uncut:
         Mask of the valid entries along the axis.
     axis : int
         The padded axis, counted from the end (1 is the last).
+    index : bool
+        The value holds positions.
+    maker : str
+        The operator whose result was padded.
     """
 
     value: Any
     live: Any
     axis: int = field(metadata={"static": True})
+    index: bool = field(default=False, metadata={"static": True})
+    maker: str = field(default="NonZero", metadata={"static": True})
+
+    @classmethod
+    def of(cls, value: Any, mark: Padded) -> Uncut:
+        """The value with its mark."""
+        return cls(value, mark.live, mark.axis, mark.index, mark.maker)
+
+    @property
+    def mark(self) -> Padded:
+        """The mark of the value."""
+        return Padded(self.axis, self.index, live=self.live, maker=self.maker)
 
     def cut(self) -> jax.Array:
         """The result without its padding."""
         return jnp.compress(np.asarray(self.live), self.value, axis=-self.axis)
+
+    def resized(self, size: int, fill: Any = None) -> Uncut:
+        """The result with another size: cut, or with more padding. `fill` replaces all of the padding."""
+        more = max(0, size - self.live.size)
+        pads = [(0, 0)] * self.value.ndim
+        pads[-self.axis] = (0, more)
+        filled = (BEYOND if self.index else 0) if fill is None else fill
+        value = lax.slice_in_dim(self.value, 0, size - more, axis=self.value.ndim - self.axis)
+        value = jnp.pad(value, pads, constant_values=jnp.asarray(filled, value.dtype))
+        one = replace(self, value=value, live=jnp.pad(self.live[:size], (0, more)))
+        return one if fill is None else replace(one, value=masked(value, one.mark, fill))
 
 
 def check_worth(results: Sequence[Any]) -> None:
@@ -117,6 +145,34 @@ def bound_of(node: ir.Node, lowering: Lowering, operands: Sequence[Any]) -> dict
     size = size if is_symbol(size) else max(size, 2)  # an axis of size 1 could not be told from others
     positions = node.op_type in ("NonZero", "NonMaxSuppression") or _may_be_positions(operands[0])
     return {"bound": size, "fill": BEYOND if positions else None}
+
+
+def is_bounded(node: ir.Node) -> bool:
+    """Whether the user gave the results of a node a size."""
+    return SIZE in node.attributes
+
+
+def shortened(node: ir.Node, results: Sequence[Any], marks: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
+    """Padded results of a node to which the user gave a size: never longer than that.
+
+    Raises
+    ------
+    popart_exception
+        None of them is padded.
+    """
+    if not any(isinstance(m, Padded) for m in marks):
+        raise popart_exception(f"bounds: the size of {node.outputs[0].name!r} does not depend on data")
+    size = max(node.attributes[SIZE].as_int(), 2)  # an axis of size 1 could not be told from others
+    both = [(x, m, isinstance(m, Padded) and m.live.size > size) for x, m in zip(results, marks, strict=False)]
+    made = [Uncut.of(x, m).resized(size) if longer else None for x, m, longer in both]
+    cut = [(x, m) if one is None else (one.value, one.mark) for (x, m, _), one in zip(both, made, strict=True)]
+    return tuple(x for x, _ in cut), [m for _, m in cut]
+
+
+def filled(node: ir.Node, result: Any, mark: Padded) -> Any:
+    """A padded result of the model in the size that the user gave it; padding has the user's value, or 0."""
+    fill = node.attributes.get(FILL)
+    return Uncut.of(result, mark).resized(node.attributes[SIZE].as_int(), 0 if fill is None else fill.value).value
 
 
 def given_bound(node: ir.Node) -> bool:
@@ -176,6 +232,9 @@ def nested(node: ir.Node, operands: Sequence[Any], marks: Mapping[int, Any]) -> 
         The node would see it.
     """
     given, decides = list(operands), 1 if node.op_type == "Compress" else 0
+    if node.op_type == "NonMaxSuppression" and {i: marks[i].axis for i in marks} in ({0: 2, 1: 1}, {1: 1}):
+        given[1] = masked(operands[1], marks[1], np.nan)
+        return given
     axis, rank = node.attributes.get("axis"), np.ndim(operands[0])
     along = rank - axis.as_int() % rank if axis is not None else 1 if rank == 1 else 0
     for i, mark in marks.items():

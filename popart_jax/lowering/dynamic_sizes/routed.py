@@ -18,11 +18,12 @@ import numpy as np
 import onnx_ir as ir
 
 from ...errors import popart_exception
+from ...ops.operator import Trait
 from ...ops.registry import Lowering, facts
 from ...ops.select import BEYOND
-from . import neutral, size_dependent
+from . import neutral, pieces, size_dependent
 from .axes import ARITHMETIC, READS, axis_of, moves
-from .padded import Padded, SizeDependent, refusal
+from .padded import Padded, SizeDependent, Uncut, refusal
 
 Mark = Padded | SizeDependent
 Marks = Mapping[int, Mark]
@@ -87,6 +88,9 @@ def _of_rows(
 ) -> tuple[tuple[Any, ...], list[Mark | None]]:
     op, mark = node.op_type, next(iter(marks.values()))
     nothing: list[Mark | None] = [None] * len(node.outputs)
+    piece = pieces.computed(node, operands, marks, compute)
+    if piece is not None:
+        return piece[0], [*piece[1]]
     inner = neutral.contracted(node, operands, marks)
     if inner is not None:
         return compute(inner), nothing
@@ -105,9 +109,14 @@ def _of_rows(
         if not marks:
             return compute(operands), nothing
         mark = marks[1]
+    if op in _WRITES and (1 in marks or set(marks) == {0}) and (1 not in marks or marks[1].index):
+        if 0 in marks:
+            operands = _writes_from_the_end(node, operands, marks[0])
+        return compute(operands), [marks.get(0)]  # positions of the padding are dropped here
+    if facts(op).has(Trait.ELEMENTWISE):
+        operands, marks = _of_one_size(operands, marks)
+        mark = next(iter(marks.values()))
     results = compute(operands)
-    if op in _WRITES and 0 not in marks and 1 in marks and marks[1].index:
-        return results, nothing  # the padding is dropped here
     axis = axis_of(node, [np.shape(x) for x in operands], np.shape(results[0]), marks)
     if not axis:
         raise popart_exception(refusal(op, mark))
@@ -115,12 +124,20 @@ def _of_rows(
     whole = results[0].dtype in (np.int32, np.int64)
     is_index = all(m.index for m in marks.values()) and whole and (stays or op == "Cast")
     live = mark.live
-    if op == "Reshape" and results[0].shape[-axis] != live.size:  # rows split into pieces
+    if op in ("Reshape", "Flatten") and results[0].shape[-axis] != live.size:  # rows split into pieces
         live = jnp.repeat(live, results[0].shape[-axis] // live.size)
-    elif op == "Concat" and results[0].shape[-axis] != live.size:  # padded rows after others
-        live = jnp.concatenate([jnp.ones(results[0].shape[-axis] - live.size, bool), live])
     marked = Padded(axis, is_index, live=live, maker=mark.maker)
     return (_moved_on(node, operands, results, marks) if is_index else results), [marked] * len(results)
+
+
+def _of_one_size(operands: list[Any], marks: Mapping[int, Padded]) -> tuple[list[Any], Mapping[int, Padded]]:
+    """Operands with the same padding: as many entries are valid in all of them, so the shortest holds enough."""
+    sizes = {m.live.size for m in marks.values()}
+    if len(sizes) == 1 or len({m.axis for m in marks.values()}) > 1:
+        return operands, marks
+    cut = {i: Uncut.of(operands[i], m).resized(min(sizes)) for i, m in marks.items()}
+    given = [cut[i].value if i in cut else x for i, x in enumerate(operands)]
+    return given, {i: one.mark for i, one in cut.items()}
 
 
 def _reads_along(node: ir.Node, operands: Sequence[Any], marks: Mapping[int, Padded]) -> bool:
@@ -136,9 +153,18 @@ def _from_the_end(node: ir.Node, index: Any, mark: Padded) -> Any:
     """Negative positions, shifted to count from the end of the valid entries."""
     padding = (mark.live.size - jnp.count_nonzero(mark.live)).astype(index.dtype)
     back = jnp.where(jnp.asarray(index) < 0, padding, 0)
-    if node.op_type == "GatherND":  # its first column has the positions along the first axis
+    if node.op_type in ("GatherND", "ScatterND"):  # its first column has the positions along the first axis
         back = jnp.where(jnp.arange(index.shape[-1]) == 0, back, 0)
     return index - back
+
+
+def _writes_from_the_end(node: ir.Node, operands: list[Any], mark: Padded) -> list[Any]:
+    """Operands of a node that writes into padded data; negative positions count from the end of its valid entries."""
+    rank = np.ndim(operands[0])
+    axis = 0 if node.op_type == "ScatterND" else node.attributes.get_int("axis", 0) % rank
+    if mark.axis != rank - axis:
+        return operands
+    return [operands[0], _from_the_end(node, operands[1], mark), *operands[2:]]
 
 
 def _moved_on(

@@ -11,11 +11,13 @@ import onnx_ir as ir
 
 from ...errors import popart_exception
 from ...ops.join import sliced_axis
-from ...ops.registry import Lowering
+from ...ops.operator import Trait
+from ...ops.registry import Lowering, facts
 from ...ops.select import BEYOND
 from ...ops.symbols import at_run_time, holds_symbols, stand_in
 from ..static import is_static
 from . import neutral
+from .axes import moves
 from .padded import Padded, SizeDependent, masked, refusal
 
 
@@ -32,7 +34,7 @@ def measured(
         places = np.arange(rank)[slice(node.attributes.get_int("start", 0), node.attributes.get_int("end", rank))]
         spots = places == rank - mark.axis
         value = jnp.where(spots, count, at_run_time(size) if holds_symbols(size) else size)
-    return (size,), [SizeDependent(value.astype(stand_in(size).dtype), spots, mark.maker)]
+    return (size,), [None if not spots.any() else SizeDependent(value.astype(stand_in(size).dtype), spots, mark.maker)]
 
 
 def computed(
@@ -45,6 +47,10 @@ def computed(
 ) -> tuple[tuple[Any, ...], list[Any]] | None:
     """Results of arithmetic with shapes, with their marks; None where the node must use the true numbers."""
     told = [i for i in numbers if lowering.is_static(i)]
+    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+        return None
+    if node.op_type in ("Shape", "Size"):  # of such numbers, not of the value that they measure
+        return compute(operands), [None] * len(node.outputs)
     if told and 0 in others and node.op_type in ("Reshape", "Expand"):
         return None
     if told == [2] and node.op_type == "Slice" and (first := _first_of(operands, numbers[2], others.get(0), compute)):
@@ -63,8 +69,19 @@ def computed(
     ]
     true = compute([numbers[i].value if i in numbers else x for i, x in enumerate(operands)])
     maker = next(iter(numbers.values())).maker
-    changed = [np.asarray(a) != np.asarray(b) for a, b in zip(results, compute(larger), strict=True)]
-    return results, [SizeDependent(jnp.asarray(v), spots, maker) for v, spots in zip(true, changed, strict=True)]
+    changed = [_depends(node, numbers, a, b) for a, b in zip(results, compute(larger), strict=True)]
+    found = [SizeDependent(jnp.asarray(v), spots, maker) for v, spots in zip(true, changed, strict=True)]
+    return results, [one if one.spots.any() else None for one in found]
+
+
+def _depends(node: ir.Node, numbers: Mapping[int, SizeDependent], result: Any, larger: Any) -> np.ndarray:
+    """Which elements of a result depend on the size, given the result and the one of a larger size."""
+    if moves(node.op_type) and node.op_type != "Cast" and (node.op_type == "Concat" or set(numbers) == {0}):
+        return np.asarray(result) != np.asarray(larger)
+    shape, spots = np.shape(result), [m.spots for m in numbers.values()]
+    if facts(node.op_type).has(Trait.ELEMENTWISE) and np.broadcast_shapes(shape, *map(np.shape, spots)) == shape:
+        return np.any([np.broadcast_to(one, shape) for one in spots], axis=0)
+    return np.full(shape, any(map(np.any, spots)))
 
 
 def _first_of(
