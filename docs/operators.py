@@ -38,6 +38,8 @@ the model is loaded. The columns:
   `to_jax(model, bounds={{"OUTPUT": N}})` or `bounds={{"OUTPUT": (N, fill)}}`, by the name of an output of the node, or, in sessions
   too, the node attribute `__size` (and `__fill_value`), as in `builder.addNodeAttribute("__size", N, {{tensor}})`. The results then
   have that size: longer ones are cut, shorter ones filled up as the notes say. `JAX`'s `size=` means the same.
+  Any other output of a model whose size follows from such results takes a bound as well: entries that were found come first, and
+  `fill` or 0 behind them. Operators in between leave the padding out.
 - **off the end**: indices known while tracing, and all of them outside `jit`, are checked. For those known only on the device it
   says what an index out of range does: `clamped` reads the nearest element, `dropped` writes nothing, `nan` reads NaN (or the
   largest number), `off` leaves the row off. Whole numbers divided by zero are checked in the same places; on the device `Div`

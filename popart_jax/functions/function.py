@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +60,8 @@ class OnnxFunction:
         Names of parameters and of state, and of frozen tensors, with the reason.
     source : Source
         Where the model came from, for `save`.
+    again : partial
+        Makes the function from its source, where it was pickled.
     float32 : tuple of str
         Stored tensors that stay float32 in a model that was asked for in half precision.
     """
@@ -69,6 +71,7 @@ class OnnxFunction:
     wide: bool
     choice: Choice
     source: Source
+    again: partial[OnnxFunction] = field(repr=False)
     plain: ir.Model = field(repr=False)
     float32: tuple[str, ...] = ()
     _never_whole: list[bool] = field(default_factory=list[bool])  # not empty: sizes of results depend on data
@@ -382,6 +385,15 @@ class OnnxFunction:
     @property
     def _stored(self) -> Collection[str]:
         return {*self.choice.state, *self.choice.frozen} - set(self.choice.trainable)
+
+    def __reduce__(self) -> Any:
+        return self.again.func, self.again.args
+
+    def __copy__(self) -> Self:
+        return self  # as Python's functions
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
 
     def __repr__(self) -> str:
         return summary_line(self)

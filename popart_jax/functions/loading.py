@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -123,4 +124,13 @@ def to_jax(
     if dtype is not None:
         check_width(storage_type(dtype), wide)
         params = {n: p if n in kept else p.astype(storage_type(dtype)) for n, p in params.items()}
-    return OnnxFunction(loaded, training, wide, choice, Source.of(model, names, straight_through), plain, kept), params
+    source = Source.of(model, names, straight_through)
+    options = {"training": training, "trainable": trainable, "dtype": dtype, "bounds": bounds}
+    again = partial(_read_again, source, options)
+    return OnnxFunction(loaded, training, wide, choice, source, again, plain, kept), params
+
+
+def _read_again(source: Source, options: Mapping[str, Any]) -> OnnxFunction:
+    """The same function, in another process too."""
+    source.check()
+    return to_jax(source.model, split=source.split, straight_through=source.straight_through, **options)[0]

@@ -35,8 +35,26 @@ class Source:
         """The source of a model that was just read."""
         return cls(model.clone() if isinstance(model, ir.Model) else model, split, _stamp(model), straight_through)
 
+    def __reduce__(self) -> Any:
+        model = self.model
+        stored = ir.to_proto(in_memory(model)).SerializeToString() if isinstance(model, ir.Model) else model
+        return Source, (stored, self.split, self.stamp, self.straight_through)
+
     def read(self) -> ir.Model:
         """The model as stored.
+
+        Raises
+        ------
+        popart_exception
+            The file was removed or changed.
+        """
+        self.check()
+        found = read(self.model)
+        split_shared(found, self.split)
+        return found
+
+    def check(self) -> None:
+        """Refuse a file that is not the one that was read.
 
         Raises
         ------
@@ -48,9 +66,6 @@ class Source:
                 f"The model file '{self.model}' was changed or removed since it was read; what is in it may not fit.\n"
                 "  fix: read it again with to_jax, or keep the original beside the trained file."
             )
-        found = read(self.model)
-        split_shared(found, self.split)
-        return found
 
 
 def _stamp(model: ModelLike) -> Stamp | None:

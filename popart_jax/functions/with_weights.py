@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 
@@ -60,6 +60,18 @@ class Inference:
             facts,
             precision,
         )
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "What with_weights returns holds compiled programs, which can't be pickled: pickle the function and its "
+            "weights, and call fn.with_weights(params) again"
+        )
+
+    def __copy__(self) -> Self:
+        return self  # as Python's functions
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
 
     def __call__(self, inputs: Mapping[str, Any], key: jax.Array | None = None) -> dict[str, jax.Array]:
         """Outputs by name, for inputs by name; `key` as for the function.

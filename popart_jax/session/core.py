@@ -52,6 +52,13 @@ class SessionCore:
         loaded = self._parts.place.ready("more").programs[""]
         return loaded.streams, loaded.executable.put_fed
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"A {type(self).__name__} holds compiled programs and the state of a device, so it can't be pickled or "
+            "copied: pickle the model's proto, save trained weights with modelToHost(path), and make a session of them; "
+            "saveExecutable(path) keeps what was compiled"
+        )
+
     # -- facts
 
     def __repr__(self) -> str:
