@@ -55,8 +55,8 @@ class SessionCore:
     def __reduce__(self) -> Any:
         raise TypeError(
             f"A {type(self).__name__} holds compiled programs and the state of a device, so it can't be pickled or "
-            "copied: pickle the model's proto, save trained weights with modelToHost(path), and make a session of them; "
-            "saveExecutable(path) keeps what was compiled"
+            "copied: pickle the model's proto, save trained weights with modelToHost(path), and make a session of "
+            "them; saveExecutable(path) keeps what was compiled"
         )
 
     # -- facts

@@ -18,7 +18,7 @@ FOUND = """z = Constant<value_float=0.0>() more = Greater(x, z) less = Less(x, z
     c = Compress<axis=0>(x, more) d = Compress<axis=0>(x, less)
     zero = Constant<value_ints=[0]>() one = Constant<value_ints=[1]>() two = Constant<value_ints=[2]>()
     three = Constant<value_ints=[3]>() back = Constant<value_ints=[-1]>() far = Constant<value_ints=[-3]>()
-    end = Constant<value_ints=[9223372036854775807]>()
+    end = Constant<value_ints=[9223372036854775807]>() ten = Constant<value_ints=[10]>()
 """
 CASES = {
     "joined": "y = Concat<axis=0>(c, x, d)",
@@ -39,6 +39,10 @@ CASES = {
         y = Add(c, s)""",
     "written into": """sh = Shape(c) o = ConstantOfShape<value = float[1] {1}>(sh)
         y = ScatterElements<axis=0>(o, far, zs)""",
+    "written at positions that were read": """i = Cast<to=7>(c) o = ConstantOfShape<value = float[1] {1}>(ten)
+        sums = ScatterElements<axis=0, reduction = "add">(o, i, c) y = Concat<axis=0>(sums, c)""",
+    "cut to its own size": """u = Unsqueeze(c, one) sh = Shape(u) both = Constant<value_ints=[0, 0]>()
+        s = Slice(u, both, sh) y = Reshape(s, back)""",
     "split and flat": "u = Unsqueeze(c, one) w = Concat<axis=1>(u, u) v = Flatten(w) y = Reshape(v, back)",
     "normalised": "u = Unsqueeze(c, zero) v = Unsqueeze(u, one) t = Transpose<perm=[2,0,1]>(v) y0 = GlobalMaxPool(t) "
     "y = Reshape(y0, back)",
@@ -81,6 +85,18 @@ def test_a_size_that_is_too_small_cuts_and_gradients_see_what_is_left() -> None:
     np.testing.assert_array_equal(fn.jit(params, {"x": X})["y"], [9, 16, 25, 81, 1])
     slope = jax.jit(jax.grad(lambda x: fn(params, {"x": x})["y"].sum()))(X)
     np.testing.assert_array_equal(slope, np.where((X == -2) | (X == -6), 0, 2 * X))
+
+
+def test_what_is_added_tells_how_many_there_are() -> None:
+    fn, params, model = function(f"(float[N] x, float[4] b) => (float[4] y) {{ {FOUND} y = Add(c, b) }}")
+    b = np.arange(4, dtype=np.float32)
+    for x in (X, -np.abs(X) * (X < 9) + X * (X == 9)):  # four found, and one for all
+        feeds = {"x": x, "b": b}
+        np.testing.assert_array_equal(jax.jit(fn)(params, feeds)["y"], peer(model, feeds)[0])
+    slope = jax.jit(jax.grad(lambda x: (fn(params, {"x": x, "b": b})["y"] * b).sum()))(X)
+    np.testing.assert_array_equal(slope, [0, 0, 1, 0, 2, 3, 0])
+    with pytest.raises(Exception, match="another number of elements than the 4"):
+        jax.block_until_ready(jax.jit(fn)(params, {"x": np.abs(X), "b": b}))
 
 
 def test_a_size_for_what_depends_on_no_data_is_refused() -> None:

@@ -79,8 +79,9 @@ def test_its_gradient_is_that_of_differences() -> None:
 
 UNSAFE = {
     "an output": "(float[N,4] x, bool[N] m) => (int64[1,k] i) { i = NonZero(m) }",
-    "arithmetic that is no moving of positions": """(float[N,4] x, bool[N] m) => (float[N,4] y) {
-        i = NonZero(m) two = Max(i, i) t = Transpose(two) rows = GatherND(x, t) y = ScatterND(x, t, rows) }""",
+    "the other way round": """(float[N,4] x, bool[N] m) => (int64 y) {
+        i = NonZero(m) last = Constant<value_ints=[-1]>() far = Constant<value_ints=[-9]>()
+        axis = Constant<value_ints=[1]>() back = Slice(i, last, far, axis, last) y = ReduceSum<keepdims=0>(back) }""",
 }
 
 
@@ -91,6 +92,18 @@ def test_what_would_see_the_filling_is_refused(name: str) -> None:
     mask = np.array([True, False, True, False, False, False, False])
     with pytest.raises(popart.popart_exception, match=r"node '.*known only when the program runs.*bounds="):
         fn.jit(params, {"x": X, "m": mask})
+
+
+def test_rows_are_written_at_positions_that_were_computed() -> None:
+    text = """(float[N,4] x, bool[N] m) => (float[N,4] y) { i = NonZero(m) one = Constant<value_int=1>() j = Sub(i, one)
+        last = Constant<value_int=2>() p = Min(j, last) t = Transpose(p) rows = GatherND(x, t)
+        y = ScatterND<reduction="add">(x, t, rows) }"""
+    model = onnx.parser.parse_model(HEAD + text)
+    with pytest.warns(UserWarning, match="no float weights"):
+        fn, params = popart.to_jax(model)
+    feeds = {"x": X, "m": np.array([True, False, True, False, False, True, True])}
+    (theirs,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    np.testing.assert_allclose(fn.jit(params, feeds)["y"], theirs, rtol=1e-6)
 
 
 _ROWS = "i = NonZero(m) t = Transpose(i) rows = GatherND(x, t) "

@@ -21,9 +21,10 @@ from ...errors import popart_exception
 from ...ops.operator import Trait
 from ...ops.registry import Lowering, facts
 from ...ops.select import BEYOND
+from ...ops.stopping import unless
 from . import neutral, pieces, size_dependent
 from .axes import ARITHMETIC, READS, axis_of, moves
-from .padded import Padded, SizeDependent, Uncut, refusal
+from .padded import Padded, SizeDependent, Uncut, masked, refusal
 
 Mark = Padded | SizeDependent
 Marks = Mapping[int, Mark]
@@ -109,11 +110,16 @@ def _of_rows(
         if not marks:
             return compute(operands), nothing
         mark = marks[1]
-    if op in _WRITES and (1 in marks or set(marks) == {0}) and (1 not in marks or marks[1].index):
+    if op in _WRITES and (1 in marks or set(marks) == {0}):
+        if 1 in marks:
+            operands = [operands[0], _written_at(operands[1], marks[1], np.shape(operands[2]), 2 in marks), operands[2]]
         if 0 in marks:
             operands = _writes_from_the_end(node, operands, marks[0])
         return compute(operands), [marks.get(0)]  # positions of the padding are dropped here
     if facts(op).has(Trait.ELEMENTWISE):
+        whole = _of_known_size(operands, marks)
+        if whole is not None:
+            return compute(whole), nothing
         operands, marks = _of_one_size(operands, marks)
         mark = next(iter(marks.values()))
     results = compute(operands)
@@ -128,6 +134,33 @@ def _of_rows(
         live = jnp.repeat(live, results[0].shape[-axis] // live.size)
     marked = Padded(axis, is_index, live=live, maker=mark.maker)
     return (_moved_on(node, operands, results, marks) if is_index else results), [marked] * len(results)
+
+
+def _written_at(index: Any, mark: Padded, updates: tuple[Any, ...], padded: bool) -> Any:
+    """Positions to write at: as many as there are updates, or outside of the tensor where both are padded."""
+    size = updates[np.ndim(index) - mark.axis]
+    if not padded and size != mark.live.size:
+        return _exactly(index, mark, size)
+    one = Uncut.of(index, mark).resized(size)
+    return one.value if mark.index else masked(one.value, one.mark, BEYOND)  # an edge list is no index by itself
+
+
+def _of_known_size(operands: list[Any], marks: Mapping[int, Padded]) -> list[Any] | None:
+    """Operands without padding, where one that has none tells how many entries there are; None where none does."""
+    axis, *others = {m.axis for m in marks.values()}
+    sizes = {np.shape(x)[-axis] for i, x in enumerate(operands) if i not in marks and np.ndim(x) >= axis}
+    sizes -= {1, *(m.live.size for m in marks.values())}
+    if others or len(sizes) != 1:
+        return None
+    return [_exactly(x, marks[i], *sizes) if i in marks else x for i, x in enumerate(operands)]
+
+
+def _exactly(x: Any, mark: Padded, size: int) -> Any:
+    """That many entries, or one for all of them; the run fails where another number was found."""
+    count = jnp.count_nonzero(mark.live)
+    at = jnp.where(count == 1, 0, jnp.arange(size, dtype=jnp.int32))
+    reason = f"{mark.maker} found another number of elements than the {size} that its result is computed with"
+    return unless((count != size) & (count != 1), reason, [jnp.take(x, at, axis=-mark.axis, mode="clip")])[0]
 
 
 def _of_one_size(operands: list[Any], marks: Mapping[int, Padded]) -> tuple[list[Any], Mapping[int, Padded]]:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...errors import popart_exception
-from ...ops.join import sliced_axis
+from ...ops.join import sliced_axes
 from ...ops.operator import Trait
 from ...ops.registry import Lowering, facts
 from ...ops.select import BEYOND
@@ -87,16 +87,18 @@ def _depends(node: ir.Node, numbers: Mapping[int, SizeDependent], result: Any, l
 def _first_of(
     operands: Sequence[Any], mark: SizeDependent, data: Padded | None, compute: Any
 ) -> tuple[tuple[Any, ...], list[Any]] | None:
-    """Slices from the start up to the counted size; None for other slices."""
+    """Slices from the start up to the counted size along one of the axes; None for other slices."""
     given: list[Any] = [*operands[1:], None, None]
-    starts, ends, axes, steps = given[:4]
-    plain = np.size(ends) == 1 and not np.any(starts) and (steps is None or np.all(np.asarray(steps) == 1))
-    rank = np.ndim(operands[0])
-    axis = rank - sliced_axis(axes, rank)
+    starts, _, axes, steps = given[:4]
+    if np.count_nonzero(mark.spots) != 1:
+        return None
+    place, rank = int(np.flatnonzero(mark.spots)[0]), np.ndim(operands[0])
+    axis = rank - sliced_axes(starts, axes, rank)[place]
+    plain = starts[place] == 0 and (steps is None or steps[place] == 1)
     if not plain or (data is not None and data.axis != axis):
         return None
     (made,) = compute(operands)
-    live = jnp.arange(made.shape[-axis]) < jnp.reshape(mark.value, ())
+    live = jnp.arange(made.shape[-axis]) < jnp.reshape(mark.value, -1)[place]
     if data is None:
         return (made,), [Padded(axis, index=False, live=live, maker=mark.maker)]
     kept = Padded(axis, data.index, live=live & data.live[: live.size], maker=data.maker)
