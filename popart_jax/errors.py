@@ -143,7 +143,8 @@ def _way_out(op: str) -> str:
             "ONNX Runtime wrote this file for one kind of processor; take the original, or let it optimise up to "
             "ORT_ENABLE_EXTENDED."
         )
-    return "register a Python translation with popart_jax.custom_op(...), or convert the model's opset."
+    domain, _, name = op.rpartition(":")[0].rpartition(".")
+    return f"register a JAX function with popart_jax.custom_op({domain!r}, {name!r}), or convert the model's opset."
 
 
 class ProgramAborted(poplar_application_runtime_error, popart_runtime_error):

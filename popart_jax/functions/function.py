@@ -31,7 +31,7 @@ from ..ops.symbols import at_run_time, holds_symbols
 from .arrays import stored_arrays
 from .by_shapes import ByShapes, in_order
 from .choice import Choice
-from .given import check_state, check_tree, check_written, typed
+from .given import check_key, check_state, check_tree, check_written, typed
 from .inputs import Ready, as_mapping, check_inputs, needed_inputs
 from .partition import Rules
 from .precision import check_not_cut, in_precision, precision
@@ -210,6 +210,7 @@ class OnnxFunction:
     ) -> Any:
         model, updated = self._training_form if trains and self.choice.state else (self.model, {})
         graph = model.graph
+        check_key(key)
         inputs = as_mapping(graph, inputs)
         if self.wide:
             check_not_cut(graph, inputs, params)

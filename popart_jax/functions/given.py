@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import onnx_ir as ir
 
@@ -33,6 +34,23 @@ def check_tree(params: Any, wanted: Collection[str] = (), known: Collection[str]
         raise popart_exception(
             f"Parameters do not match the model: missing {missing[:10]}, unknown {unknown[:10]}.\n"
             "  fix: pass all the parameters that to_jax returned, trained or not; popart_jax.save takes some of them."
+        )
+
+
+def check_key(key: Any) -> None:
+    """Refuse what is no random key of JAX; it is where a second input would stand.
+
+    Raises
+    ------
+    popart_exception
+        It says what was given.
+    """
+    kind = getattr(key, "dtype", None)
+    if key is not None and (kind is None or not (jnp.issubdtype(kind, jax.dtypes.prng_key) or kind == jnp.uint32)):
+        shown = type(key).__name__ if kind is None else f"{kind}{list(key.shape)}"
+        raise popart_exception(
+            f"The third argument is a random key such as jax.random.key(0); got {shown}.\n"
+            "  fix: several inputs are one dictionary by name: fn(params, {'NAME': array, ...})."
         )
 
 

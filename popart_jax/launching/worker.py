@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +34,7 @@ def run(job: Job, program: Sequence[str]) -> None:
     except SystemExit as end:
         _end(end.code)
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())  # pyright: ignore[reportArgumentType] - there is an error here
         _end(1)
 
 

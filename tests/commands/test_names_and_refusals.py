@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 import onnx
@@ -140,3 +141,20 @@ def test_what_stands_in_the_place_of_a_model_is_said(tmp_path: Path, capsys: pyt
     (tmp_path / "m.onnx").write_text("version https://git-lfs.github.com/spec/v1\n")
     assert main(["inspect", str(tmp_path / "m.onnx")]) == 2
     assert "git lfs pull" in capsys.readouterr().err
+
+
+def test_a_program_s_error_begins_in_the_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("def f():\n    1 / 0\nf()\n")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("argv", "path", "excepthook"):
+            patch.setattr(sys, name, getattr(sys, name))
+        patch.setattr(sys, "path", list(sys.path))
+        with pytest.raises(ZeroDivisionError) as caught:
+            main([str(script)])
+        trace: TracebackType | None = caught.tb
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        sys.excepthook(caught.type, caught.value, trace)
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[:2] == ["Traceback (most recent call last):", f'  File "{script}", line 3, in <module>']

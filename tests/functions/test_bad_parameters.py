@@ -96,3 +96,12 @@ def test_a_type_and_a_file_that_are_not_there(tmp_path: Path) -> None:
         popart_jax.to_jax(onnx.parser.parse_model(TEXT), dtype="float64")
     with pytest.raises(popart_jax.popart_exception, match="There is no such file"):
         popart_jax.to_jax(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("third", [X, 0, np.zeros(2, np.int32)], ids=["an input", "a number", "whole numbers"])
+def test_what_is_no_random_key_is_refused(third: Any) -> None:
+    fn, params = popart_jax.to_jax(onnx.parser.parse_model(TEXT))
+    with pytest.raises(popart_jax.popart_exception, match="several inputs are one dictionary"):
+        fn(params, X, third)
+    for key in (jax.random.key(0), jax.random.PRNGKey(0)):
+        assert fn(params, X, key)["y"].shape == (2, 2)

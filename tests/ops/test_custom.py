@@ -83,8 +83,9 @@ def test_registering_again_replaces_and_onnx_operators_are_safe() -> None:
 
 
 def test_without_registration_the_operator_is_named() -> None:
-    with pytest.raises(popart_jax.UnsupportedOpError, match=r"No class for test\.custom\.Absent:2"):
+    with pytest.raises(popart_jax.UnsupportedOpError, match=r"No class for test\.custom\.Absent:2") as caught:
         backend.prepare(model("Absent"))
+    assert "popart_jax.custom_op('test.custom', 'Absent')" in str(caught.value)
 
 
 def test_in_a_training_session_built_with_custom_op() -> None:

@@ -68,8 +68,10 @@ def test_forms_of_data_flow():
 )
 def test_errors_of_data_flow(batches, period, text):
     anchors = {} if period is None else {"a": AnchorReturnType("EveryN", period)}
-    with pytest.raises(popart_exception, match=text):
+    with pytest.raises(popart_exception, match=text) as caught:
         DataFlow(batches, anchors)
+    assert str(batches) in caught.value.__notes__[0]
+    assert period is None or f"'a' has EveryN({period})" in caught.value.__notes__[0]
 
 
 def test_other_errors():

@@ -30,10 +30,11 @@ def test_round_trip():
     np.testing.assert_allclose(weights_of(session, w=w)["w"], w, err_msg="the host copy did not change")
 
 
-def test_write_then_from_host():
+def test_write_then_from_host(capfd):
     proto, w = linear()
     session = train(proto, {"loss": "All"}, sgd(0.5))
     session.writeWeights(popart.PyWeightsIO({"w": 2 * w, "unknown": w}))
+    assert "has no weight 'unknown'" in capfd.readouterr().err
     assert run(session, x=X)["loss"] == (X * w).sum()
     session.weightsFromHost()
     assert run(session, x=X)["loss"] == (X * 2 * w).sum()

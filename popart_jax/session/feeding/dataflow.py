@@ -143,12 +143,11 @@ class DataFlow:
         if batches <= 0:
             error = popart_exception("'Batches per step' must be greater than zero")
             raise noted(error, f"got {batches}")
-        for art in self._anchors.values():
-            if art.id() is AnchorReturnTypeId.EveryN:
-                if art.rp() > batches:
-                    raise popart_exception("Return period must be <= to the number of batches per step")
-                if batches % art.rp():
-                    raise popart_exception("Return period must be a factor of the number of batches per step")
+        for name, art in self._anchors.items():
+            if art.id() is AnchorReturnTypeId.EveryN and batches % art.rp():
+                how = "<= to" if art.rp() > batches else "a factor of"
+                error = popart_exception(f"Return period must be {how} the number of batches per step")
+                raise noted(error, f"anchor '{name}' has EveryN({art.rp()}), batches per step are {batches}")
 
     def isAnchored(self, arg: str, /) -> bool:
         """Whether a tensor is anchored."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...enums import SyntheticDataMode, VariableRetrievalMode
 from ...errors import noted, popart_runtime_error
+from ...logs import module_logger
 from ..engine import Engine
 from ..preparing import Prepared
 from .weightsio import PyWeightsIO
@@ -93,9 +94,11 @@ class HostWeights:
         Raises
         ------
         popart_runtime_error
-            Weights are constants, unknown, or of another type or shape; nothing is written then.
+            Weights are constants, or of another type or shape; nothing is written then.
         """
         self.require_writable("writeWeights")
+        for name in weights.weights.keys() - self.prepared.variables.keys():
+            module_logger("session").warning("writeWeights: this session has no weight '%s'; it is ignored", name)
         self.replace(weights.weights, ignore_unknown=True, where="writeWeights")
 
     def require_writable(self, call: str) -> None:
