@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import reprlib
 import types
 import typing
 from collections.abc import Callable
@@ -277,21 +278,42 @@ def _fields(value: Any) -> dict[str, Any]:
     return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
 
 
-def _build(kind: Any, data: Any) -> Any:
-    """Plain data as the annotated type: the inverse of `dataclasses.asdict`, which the standard library lacks."""
-    if data is None:
-        return None
+def _build(kind: Any, data: Any, where: str = "the report") -> Any:
+    """Plain data as the annotated type: the inverse of `dataclasses.asdict`, which the standard library lacks.
+
+    Raises
+    ------
+    ValueError
+        Something is of another type; `where` names its place.
+    """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        return _build(next(a for a in args if a is not type(None)), data)
+        if data is None and type(None) in args:
+            return None
+        return _build(next(a for a in args if a is not type(None)), data, where)
     if dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
-        return cast("Callable[..., Any]", kind)(**{k: _build(hints[k], v) for k, v in data.items()})
+        return _build_fields(kind, _of(dict, data, where), where)
     if origin is tuple:
-        return tuple(_build(args[0], v) for v in data)
+        return tuple(_build(args[0], v, f"{where}[{i}]") for i, v in enumerate(_of(list, data, where)))
     if origin is dict:
-        return {k: _build(args[1], v) for k, v in data.items()}
-    return data
+        return {k: _build(args[1], v, f"{where}[{k!r}]") for k, v in _of(dict, data, where).items()}
+    return _of(kind, data, where) if kind in (str, bool, int, float) else data
+
+
+def _build_fields(kind: Any, data: dict[str, Any], where: str) -> Any:
+    hints = dict.fromkeys(_hints(kind), float) if kind is Cost else _hints(kind)  # traced numbers are not written
+    needed = {f.name for f in dataclasses.fields(kind) if dataclasses.MISSING is f.default is f.default_factory}
+    unknown, missing = sorted(data.keys() - hints.keys()), sorted(needed - data.keys())
+    if unknown or missing:
+        raise ValueError(f"{where} lacks {missing}, and holds {unknown}, which it should not")
+    return cast("Callable[..., Any]", kind)(**{k: _build(hints[k], v, f"{where}.{k}") for k, v in data.items()})
+
+
+def _of(kind: type, data: Any, where: str) -> Any:
+    """`data`, which must be of that type; whole numbers are real ones."""
+    if isinstance(data, (int, float) if kind is float else kind) and isinstance(data, bool) == (kind is bool):
+        return data
+    raise ValueError(f"{where} should be of type {kind.__name__}, it is {reprlib.repr(data)}")
 
 
 _hints = functools.cache(typing.get_type_hints)

@@ -30,6 +30,27 @@ def test_other_schema_is_refused(report):
         ipu_model.Report.from_json(json.dumps(document))
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "text"),
+    [
+        (["operations"], {}, "the report.operations should be of type list, it is {}"),
+        (["operations", 0], None, r"the report.operations\[0\] should be of type dict, it is None"),
+        (["steps", 0, "cycles", "sync"], "4", r"steps\[0\].cycles.sync should be of type float, it is '4'"),
+        (["memory", "peak_step"], 1.5, "memory.peak_step should be of type int, it is 1.5"),
+        (["name"], 3, "the report.name should be of type str, it is 3"),
+        (["schedule", "nothing"], 3, r"the report.schedule lacks \[\], and holds \['nothing'\]"),
+    ],
+)
+def test_what_does_not_fit_is_named_by_its_place(report, place, value, text):
+    document = json.loads(report.to_json())
+    inner = document
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    with pytest.raises(ValueError, match=text):
+        ipu_model.Report.from_json(json.dumps(document))
+
+
 def test_reports_are_deterministic(report):
     assert report.to_json() == ipu_model.Report.from_json(report.to_json()).to_json()
 
