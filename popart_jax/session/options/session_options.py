@@ -94,7 +94,9 @@ class SessionOptions(OptionsBase):
 
     # -- compiling, caching, reports
     compileEngine: bool = honoured(True, "if off prepareDevice compiles nothing and run raises")
-    enableEngineCaching: bool = honoured(False, "compiled programs are kept in cachePath (IPU-like devices)")
+    enableEngineCaching: bool = honoured(
+        False, "compiled programs are kept in cachePath (of hardware and offline devices)"
+    )
     cachePath: str = honoured(
         "session_cache", "directory of compiled programs, with JAX's own compilation cache behind them"
     )
