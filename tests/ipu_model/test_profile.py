@@ -352,7 +352,7 @@ def test_every_primitive_of_jax_lax_that_we_lower_to_has_a_rule():
         lambda a: jax.debug.print("{}", a),
     ]
     for fn in samples:
-        assert not ipu_model.ipu_model.profile(fn, x).unpriced
+        assert not ipu_model.profile(fn, x).unpriced
 
 
 def test_callbacks_into_python_are_noted():
