@@ -6,7 +6,7 @@ one by one and sums the contributions of all readers of a tensor. The caller cre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -128,10 +128,12 @@ class Maker(Protocol):
 class Gradients:
     """Gradients of tensors while operators are added: contributions, and their sums as soon as they are read."""
 
-    def __init__(self, maker: Maker, seeds: Mapping[ir.Value, ir.Value]) -> None:
+    def __init__(self, maker: Maker, seeds: Iterable[tuple[ir.Value, ir.Value]]) -> None:
         self._maker = maker
-        self._parts: dict[ir.Value, list[ir.Value]] = {v: [g] for v, g in seeds.items()}
+        self._parts: dict[ir.Value, list[ir.Value]] = {}
         self._totals: dict[ir.Value, ir.Value] = {}
+        for value, given in seeds:
+            self.add(value, given)
 
     def of(self, value: ir.Value) -> ir.Value | None:
         """The gradient of a tensor, None if nothing contributes to it; call it only after all readers were visited."""
@@ -151,8 +153,8 @@ class Gradients:
         return self._totals
 
 
-def grow(steps: Iterable[Step], seeds: Mapping[ir.Value, ir.Value], maker: Maker) -> Gradients:
-    """Create the gradient operators of a plan, in order."""
+def grow(steps: Iterable[Step], seeds: Iterable[tuple[ir.Value, ir.Value]], maker: Maker) -> Gradients:
+    """Create the gradient operators of a plan, in order, from pairs of a tensor and a gradient that is given for it."""
     gradients = Gradients(maker, seeds)
     for step in steps:
         for value, part in maker.make(step, gradients):

@@ -38,7 +38,7 @@ def gradients(
     """
     forward = list(graph)
     steps, reached = plan(forward, seeds, _steps)
-    return grow(steps, seeds, _Maker(graph, forward, reached, decompose_sum)).all()
+    return grow(steps, seeds.items(), _Maker(graph, forward, reached, decompose_sum)).all()
 
 
 def _steps(node: ir.Node, needed: list[int]) -> list[Step]:

@@ -217,6 +217,60 @@ def test_gradient_through_a_conditional():
     check(fn, torch.exp, X)
 
 
+def test_a_called_graph_may_return_a_tensor_twice():
+    def twice(x):
+        y = ops.exp(x)
+        return y, y
+
+    def fn(x):
+        first, second = ops.call(popxl.gir().create_graph(twice, x), x)
+        return ops.sin(first) + ops.cos(second) * 2.0
+
+    check(fn, lambda x: torch.sin(torch.exp(x)) + torch.cos(torch.exp(x)) * 2, X)
+
+
+def test_a_branch_may_return_a_tensor_twice():
+    def twice(x):
+        y = ops.exp(x)
+        return y, y
+
+    def fn(x):
+        yes = popxl.gir().create_graph(twice, x)
+        no = popxl.gir().create_graph(lambda a: (ops.sin(a), ops.cos(a)), x)
+        first, second = ops.conditional(popxl.constant(np.array(True)), yes, no, [x], [x])
+        return ops.sin(first) + second * 2.0
+
+    check(fn, lambda x: torch.sin(torch.exp(x)) + torch.exp(x) * 2, X)
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_gradients_of_a_tensor_that_is_an_output_twice_are_summed(by_itself):
+    """By itself: called with both gradients; else: as the called graph of another one, with the info given."""
+
+    def twice(x):
+        y = ops.exp(x)
+        return y, y
+
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x, one = popxl.variable(X), popxl.constant(np.ones_like(X))
+        graph = ir.create_graph(twice, x)
+        info = popxl.transforms.autodiff(graph)
+        if by_itself:
+            site = ops.call_with_info(graph, x)
+            (found,) = ops.call(info.graph, one, one * 2.0, inputs_dict=info.inputs_dict(site))
+        else:
+            outer = ir.create_graph(lambda x: (lambda a, b: a + b * 2.0)(*ops.call(graph, x)[:2]), x)
+            whole = popxl.transforms.autodiff(outer, called_graphs_grad_info={graph: info})
+            site = ops.call_with_info(outer, x)
+            (found,) = ops.call(whole.graph, one, inputs_dict=whole.inputs_dict(site))
+        sink = popxl.d2h_stream(found.shape, found.dtype)
+        ops.host_store(sink, found)
+    assert [e.fwd_tensor for e in info.expected_inputs[:2]] == [graph.outputs[0]] * 2
+    with popxl.Session(ir) as session:
+        np.testing.assert_allclose(session.run()[sink], 3 * np.exp(X), rtol=1e-5)
+
+
 def test_dropout_gradient_uses_the_forward_mask():
     seed = np.array([3, 4], np.uint32)
     fn = lambda x: ops.dropout(x, popxl.constant(seed), 0.5)  # noqa: E731

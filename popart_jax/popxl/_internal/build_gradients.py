@@ -48,9 +48,9 @@ class Builder:
         t: Tensor = value.meta["tensor"]
         if len(parts) == 1 and parts[0].producer() is None:
             return parts[0]
-        settings = next(p.meta["op"]._settings for part in parts if (p := part.producer()))
-        given = [p.meta["tensor"] for p in parts]
-        return self._create("Sum", given, [_grad_out(t)], settings=settings.copy("Sum"))[0]._value
+        made = [p.meta["op"]._settings for part in parts if (p := part.producer())]
+        settings = made[0].copy("Sum") if made else None  # a tensor that is an output twice has two provided gradients
+        return self._create("Sum", [p.meta["tensor"] for p in parts], [_grad_out(t)], settings=settings)[0]._value
 
     def part(self, t: Tensor) -> Out:
         """One contribution to a gradient."""
@@ -71,11 +71,32 @@ class Builder:
         found = self.gradient(t)
         return self.zeros(t) if found is None else found
 
-    def operand_for(self, op: Op, info: GradGraphInfo, connection: Any, start: int) -> Tensor:
-        """The operand for an input of a called graph's gradient graph; the called graph's operands begin at `start`."""
-        if is_forward(connection):
-            return self.forward[parent_of(op, info.forward_graph, connection.fwd_tensor, start).id]
-        return self.gradient_or_zeros(op._out(info.forward_graph.outputs.index(connection.fwd_tensor)))
+    def operands_for(self, op: Op, info: GradGraphInfo, start: int) -> list[Tensor]:
+        """The operands of a called graph's gradient graph; the called graph's operands begin at `start`.
+
+        Where a tensor is an output more than once, its connections take the gradients of its positions in turn, and the
+        last one takes the sum of those that are left.
+        """
+        graph = info.forward_graph
+        found: list[Tensor] = []
+        waiting = [e.fwd_tensor for e in info.expected_inputs if not is_forward(e)]
+        places = {t: [i for i, out in enumerate(graph.outputs) if out == t] for t in waiting}
+        for e in info.expected_inputs:
+            t = e.fwd_tensor
+            if is_forward(e):
+                found.append(self.forward[parent_of(op, graph, t, start).id])
+                continue
+            waiting.remove(t)
+            taken, places[t] = (places[t][:1], places[t][1:]) if t in waiting else (places[t], [])
+            found.append(self._sum_of(op, t, [op._out(i) for i in taken]))
+        return found
+
+    def _sum_of(self, op: Op, t: Tensor, outputs: list[Tensor]) -> Tensor:
+        """The gradient of a tensor of a called graph: the sum of those of some outputs of the call."""
+        given = [g for out in outputs if (g := self.gradient(out)) is not None]
+        if len(given) > 1:
+            return self.create(op, "Sum", given, [_grad_out(t)])[0]
+        return given[0] if given else self.zeros(t)
 
     def create(
         self, op: Op, op_type: str | Operator, inputs: list[Any], outs: list[Any], attributes: Any = None, **more: Any
@@ -105,10 +126,11 @@ def build(plan: Plan) -> GradGraphInfo:
     make, kinds = ExpectedConnection._make, ExpectedConnectionType
     expected = []
     with graph:
-        seeds = {}
+        seeds = list[tuple[ir.Value, ir.Value]]()
         for t in plan.provided:
             out = _grad_out(t)
-            seeds[t._value] = graph._add_input(out.shape, out.dtype, out.name, False, out.meta_shape)._value
+            given = graph._add_input(out.shape, out.dtype, out.name, False, out.meta_shape)
+            seeds.append((t._value, given._value))
             expected.append(make(t, kinds.FwdGrad))
         expected.extend(make(t, kinds.Fwd) for t in provide(plan, b))
         b.gradients = grow(plan.steps, seeds, b)
@@ -194,7 +216,7 @@ def _operand(value: ir.Value, position: dict[ir.Value, int], node: ir.Node) -> A
 def _emit_call(b: Builder, step: Step, op: Op) -> Pairs:
     """A call of the gradient graph of the called graph."""
     info = b.plan.info_of(op._called()[0])
-    inputs = [b.operand_for(op, info, e, 0) for e in info.expected_inputs]
+    inputs = b.operands_for(op, info, 0)
     outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in info.graph.outputs]
     made = b.create(op, "Call", inputs, outs, {"callee": info.graph})
     of = [info.forward_graph.inputs.index(e.fwd_tensor) for e in info.expected_outputs]

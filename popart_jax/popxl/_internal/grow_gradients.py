@@ -71,7 +71,7 @@ def _differentiate_called(graph: Graph, infos: Infos) -> None:
     wanted = [t for t in graph.inputs if t._value in reached]
     used = {v for step in found for v in step.node.outputs} | {t._value for t in wanted}
     infos[graph] = _build_graph(
-        Plan(graph, [t for t in graph.outputs if t._value in used], wanted, found, infos.__getitem__)
+        Plan(graph, [t for t in dict.fromkeys(graph.outputs) if t._value in used], wanted, found, infos.__getitem__)
     )
 
 

@@ -32,7 +32,7 @@ def _branch(b: Any, op: Any, info: Any, start: int, of: tuple[int, ...]) -> tupl
     forward = info.forward_graph
     owner = forward.ir
     graph = owner._new_graph(owner._subgraph_id(f"{info.graph.id}_branch"))
-    operands = [b.operand_for(op, info, e, start) for e in info.expected_inputs]
+    operands = b.operands_for(op, info, start)
     with graph:
         inputs = [graph._add_input(t.shape, t.dtype, t.name, False, t.meta_shape) for t in info.graph.inputs]
         outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in info.graph.outputs]
