@@ -73,6 +73,7 @@ class HostWeights:
         """
         if self.prepared.request.options.syntheticDataMode is not SyntheticDataMode.Off:
             return
+        self._warn_of_unknown(into, "readWeights")
         for name, target in into.weights.items():
             if name not in self.prepared.variables or not self._streamed(name):
                 continue
@@ -97,9 +98,12 @@ class HostWeights:
             Weights are constants, or of another type or shape; nothing is written then.
         """
         self.require_writable("writeWeights")
-        for name in weights.weights.keys() - self.prepared.variables.keys():
-            module_logger("session").warning("writeWeights: this session has no weight '%s'; it is ignored", name)
+        self._warn_of_unknown(weights, "writeWeights")
         self.replace(weights.weights, ignore_unknown=True, where="writeWeights")
+
+    def _warn_of_unknown(self, given: PyWeightsIO, call: str) -> None:
+        for name in sorted(given.weights.keys() - self.prepared.variables.keys()):
+            module_logger("session").warning("%s: this session has no weight '%s'; it is ignored", call, name)
 
     def require_writable(self, call: str) -> None:
         """Raise popart_runtime_error if the weights are constants."""
