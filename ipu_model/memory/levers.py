@@ -4,43 +4,52 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ipu_model.memory.batch import STATE, Smaller, micro_batch, with_roles
 from ipu_model.memory.liveness import Change
 from ipu_model.memory.replan import Fullest
+from ipu_model.memory.together import Again, Part, Resized, together
 from ipu_model.placement import Argument, NodePlacement, Placement
 from ipu_model.pricing import Priced
 from ipu_model.report.model import Document, Lever
 from ipu_model.walk.program import PRODUCTS, Op, Tensor, tensor
 
-Again = Callable[..., Priced]
 RECOMPUTED_GROUPS = 3
 MOST_IPUS = 16
 
 
-def levers(report: Document, priced: Priced, inputs: Sequence[Argument], again: Again) -> tuple[Lever, ...]:
-    """Every lever that frees memory on the fullest tile, those that are enough alone first."""
-    fullest, before = Fullest(priced), report.memory.max_tile
+def levers(
+    report: Document, priced: Priced, inputs: Sequence[Argument], again: Again
+) -> tuple[tuple[Lever, ...], Lever | None]:
+    """Every lever that frees memory on the fullest tile, those that are enough alone first, and several together.
+
+    The latter are for a program that only more IPUs, or no lever at all, make fit.
+    """
+    fullest, before, has = Fullest(priced), report.memory.max_tile, report.memory.bytes_per_tile
     found = list(_swept_levers(report, priced, fullest))
-    found += (
-        (change, Fullest(again(**how))())
-        for change, how in _repriced_levers(priced, with_roles(priced.program, inputs))
-    )
+    found += _repriced_levers(priced, with_roles(priced.program, inputs), again)
     found += _more_ipus(report, priced, again)
-    has = report.memory.bytes_per_tile
-    useful = [Lever(change, before - after, after <= has) for change, after in found if after < before]
-    return tuple(sorted(useful, key=lambda lever: (not lever.enough, -lever.gain)))
+    useful = [Lever(p.change, before - p.after, p.after <= has) for p in found if p.after < before]
+    several, here = None, [p for p in found if p.kind != "placement"]
+    if not any(p.after <= has for p in here):
+        several = together(here, priced, again, before, has)
+    if not several and not any(lever.enough for lever in useful):
+        several = together(found, priced, again, before, has)
+    return tuple(sorted(useful, key=lambda lever: (not lever.enough, -lever.gain))), several
 
 
-def _swept_levers(report: Document, priced: Priced, fullest: Fullest) -> Iterator[tuple[str, int]]:
+def _swept_levers(report: Document, priced: Priced, fullest: Fullest) -> Iterator[Part]:
     """Levers that change only liveness, sizes or the plans of single operations: the liveness sweep is repeated."""
     for label, nodes in _recomputable(report, priced):
-        yield f"recomputation of {label}", fullest(Change(recompute=nodes))
+        after = fullest(Change(recompute=nodes))
+        yield Part(f"recomputation of {label}", after, "recomputation", recompute=nodes)
     yield from _smaller_proportion(report, priced, fullest)
     if any(v.tensor.dtype == "float32" for v in priced.program.values):
-        yield "float16 instead of float32", fullest.replanned(_in_half, _half_size(priced))
+        after = fullest.replanned(*_halved(priced))
+        yield Part("float16 instead of float32", after, "type", resized=_halved)
     batch = micro_batch(priced)
     if batch > 1:
         yield _smaller_batch(report, priced, batch, fullest)
@@ -74,7 +83,7 @@ def _group(node: str) -> str:
     return head if head.strip("/") and rest else node
 
 
-def _smaller_proportion(report: Document, priced: Priced, fullest: Fullest) -> Iterator[tuple[str, int]]:
+def _smaller_proportion(report: Document, priced: Priced, fullest: Fullest) -> Iterator[Part]:
     """A smaller availableMemoryProportion for the node at the peak."""
     at = report.memory.peak_step
     step = priced.program.steps[at]
@@ -87,7 +96,7 @@ def _smaller_proportion(report: Document, priced: Priced, fullest: Fullest) -> I
     def changed(other: Op) -> Op:
         return dataclasses.replace(other, attributes=dataclasses.replace(other.attributes, available_memory=less))
 
-    yield f"availableMemoryProportion {now:g} -> {less:g} on {node}", fullest.replanned(changed, node=node)
+    yield Part(f"availableMemoryProportion {now:g} -> {less:g} on {node}", fullest.replanned(changed, node=node))
 
 
 def _in_half(op: Op) -> Op:
@@ -97,12 +106,17 @@ def _in_half(op: Op) -> Op:
     return dataclasses.replace(op, inputs=tuple(map(half, op.inputs)), outputs=tuple(map(half, op.outputs)))
 
 
-def _half_size(priced: Priced) -> Callable[[int], float]:
+def _halved(priced: Priced) -> Resized:
     values = priced.program.values
-    return lambda value: 0.5 if values[value].tensor.dtype == "float32" else 1.0
+    return _in_half, lambda value: 0.5 if values[value].tensor.dtype == "float32" else 1.0
 
 
-def _smaller_batch(report: Document, priced: Priced, batch: int, fullest: Fullest) -> tuple[str, int]:
+def _with_batch(batch: int, smaller: int, priced: Priced) -> Resized:
+    shrunk = Smaller(priced, batch, smaller)
+    return shrunk.op, shrunk.scale
+
+
+def _smaller_batch(report: Document, priced: Priced, batch: int, fullest: Fullest) -> Part:
     """A divisor of the micro-batch that fits, from what a proportional shrinking of what is not always live allows."""
     m = report.memory
     rest = m.not_always_by_tile[m.fullest]
@@ -110,15 +124,20 @@ def _smaller_batch(report: Document, priced: Priced, batch: int, fullest: Fulles
     smaller = max(1, min(batch - 1, int(batch * share)))
     while True:
         smaller = next(n for n in range(smaller, 0, -1) if batch % n == 0)
-        shrunk = Smaller(priced, batch, smaller)
-        after = fullest.replanned(shrunk.op, shrunk.scale)
+        resized = partial(_with_batch, batch, smaller)
+        after = fullest.replanned(*resized(priced))
         if after <= m.bytes_per_tile or smaller == 1:
-            return f"micro-batch {batch} -> {smaller}", after
+            return Part(f"micro-batch {batch} -> {smaller}", after, "batch", resized=resized)
         smaller //= 2
 
 
-def _repriced_levers(priced: Priced, inputs: Sequence[Argument]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _repriced_levers(priced: Priced, inputs: Sequence[Argument], again: Again) -> Iterator[Part]:
     """Levers that change the program or the location of its variables: the program is priced again."""
+    for change, how in _changes(priced, inputs):
+        yield Part(change, Fullest(again(**how))(), next(iter(how)), how)
+
+
+def _changes(priced: Priced, inputs: Sequence[Argument]) -> Iterator[tuple[str, dict[str, Any]]]:
     options = priced.context.options
     if not options.outlining:
         yield "outlining", {"options": dataclasses.replace(options, outlining=True)}
@@ -139,7 +158,7 @@ def _sharded(a: Argument) -> Argument:
     return dataclasses.replace(a, location=dataclasses.replace(a.location, sharded=a.role == "optimizer_state"))
 
 
-def _more_ipus(report: Document, priced: Priced, again: Again) -> Iterator[tuple[str, int]]:
+def _more_ipus(report: Document, priced: Priced, again: Again) -> Iterator[Part]:
     """Twice the IPUs, and twice again while that helps and is not enough."""
     now, best = max(1, priced.placement.ipus), report.memory.max_tile
     ipus = 2 * now
@@ -148,7 +167,7 @@ def _more_ipus(report: Document, priced: Priced, again: Again) -> Iterator[tuple
         if wider is None:
             return
         after = Fullest(again(placement=wider))()
-        yield f"{ipus} IPUs instead of {now}", after
+        yield Part(f"{ipus} IPUs instead of {now}", after, "placement", {"placement": wider})
         if after <= report.memory.bytes_per_tile or after >= best:
             return
         best, ipus = after, 2 * ipus

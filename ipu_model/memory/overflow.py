@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipu_model.memory.levers import Again, levers
+from ipu_model.memory.levers import levers
+from ipu_model.memory.together import Again
 from ipu_model.placement import Argument
 from ipu_model.pricing import Priced
 from ipu_model.report.model import Document, Overflow
@@ -18,6 +19,7 @@ def explain(report: Document, priced: Priced, inputs: Sequence[Argument], again:
     parts = dict(m.peak_parts)
     always = {k: parts.pop(k) for k in ALWAYS if k in parts}
     step = report.steps[m.peak_step] if report.steps else None
+    alone, several = levers(report, priced, inputs, again) if again else (None, None)
     return Overflow(
         tile=m.fullest % m.tiles_per_ipu,
         ipu=m.fullest // m.tiles_per_ipu,
@@ -27,5 +29,6 @@ def explain(report: Document, priced: Priced, inputs: Sequence[Argument], again:
         phase=step.phase if step else "forward",
         always=always,
         not_always=parts,
-        levers=levers(report, priced, inputs, again) if again else None,
+        levers=alone,
+        together=several,
     )

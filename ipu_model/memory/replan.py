@@ -43,8 +43,9 @@ class Fullest:
         return int(np.ceil(live.addresses(self.code, self.priced.context.target.machine).max()))
 
     def replanned(
-        self, changed: Callable[[Op], Op | None], scale: Callable[[int], float] | None = None, node: str | None = None
-    ) -> int:
+        self, changed: Callable[[Op], Op | None], scale: Callable[[int], float] | None = None, node: str | None = None,
+        recompute: frozenset[str] = frozenset(),
+    ) -> int:  # fmt: skip
         """Bytes of the fullest tile when `changed` says what an operation (of a node) becomes; None: it stays."""
         steps = self.priced.program.steps
         places: dict[int, list[int]] = defaultdict(list)
@@ -54,7 +55,7 @@ class Fullest:
         planned: set[int] = set()
         prices: dict[int, OpCost] = {}  # of steps with a new plan
 
-        live = self._swept(Change(scale=scale, prices=prices))
+        live = self._swept(Change(recompute, scale, prices))
         for _ in range(ROUNDS):
             order: list[int] = np.argsort(-live.worst)[: 50 * AT_ONCE].tolist()
             new = [at for at in order if id(steps[at].op) not in planned]
@@ -66,7 +67,7 @@ class Fullest:
                     planned.add(id(op))
                     again = self._again(op, changed)
                     prices |= dict.fromkeys(places[id(op)], again) if again else {}
-            live = self._swept(Change(scale=scale, prices=prices))
+            live = self._swept(Change(recompute, scale, prices))
         return self.address(live)
 
     def _again(self, op: Op, changed: Callable[[Op], Op | None]) -> OpCost | None:

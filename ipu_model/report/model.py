@@ -204,7 +204,8 @@ class Lever:
 class Overflow:
     """Why a program does not fit: the tile, how much it needs and has, the terms of the demand, and what would help.
 
-    `levers` is None when they were not asked for.
+    `levers` is None when they were not asked for. `together` are several that are enough, where at
+    most more IPUs are alone.
     """
 
     tile: int
@@ -216,6 +217,7 @@ class Overflow:
     always: dict[str, int]
     not_always: dict[str, int]
     levers: tuple[Lever, ...] | None = None
+    together: Lever | None = None
 
 
 @dataclass(frozen=True)

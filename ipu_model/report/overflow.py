@@ -20,6 +20,8 @@ def render(o: Overflow) -> str:
             f"   {lever.change}    -{_kib(lever.gain)}{'' if lever.enough or not alone else '  +'}"
             for lever in o.levers
         ]
+        if o.together:
+            lines.append(f"  together enough: {o.together.change}    -{_kib(o.together.gain)}")
     elif o.levers is not None:
         lines.append("  no lever of the model frees memory on this tile")
     return "\n".join(lines)

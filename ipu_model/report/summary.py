@@ -249,8 +249,9 @@ def short(r: Document) -> str:
     notes = f"; {said} note{'s' * (said > 1)} in summary()" if said else ""
     verdict = "fits" if r.fits else "does not fit"
     rate = f", {r.schedule.samples_per_second:,.1f} samples/s" if r.schedule.samples_per_second else ""
-    levers = (lever.change for lever in r.overflow.levers or () if lever.enough) if r.overflow else ()
-    remedy = next((f"; enough alone: {change}" for change in levers), "")
+    alone = (lever.change for lever in r.overflow.levers or () if lever.enough) if r.overflow else ()
+    several = f"; enough together: {r.overflow.together.change}" if r.overflow and r.overflow.together else ""
+    remedy = next((f"; enough alone: {change}" for change in alone), several)
     lines = [
         f"{r.name} on {t['name']}{ipus}, all figures modelled{notes}",
         f"  {r.total_cycles:,.0f} cycles, {r.schedule.seconds * 1e3:,.3f} ms{rate}",

@@ -194,12 +194,12 @@ def lever(report, word):
     return next(x for x in report.overflow.levers if word in x.change)
 
 
-def applied(batch=BATCH, **how):
+def applied(batch=BATCH, target=SMALL, **how):
     """The fullest tile when a change is really made."""
     step, state, inputs = training(128, 12)
     x = jax.ShapeDtypeStruct((batch, 128), jnp.float32)
     jaxpr = jax.make_jaxpr(step)(*state, x)
-    return ipu_model.profile_jaxpr(jaxpr, inputs=inputs, target=SMALL, levers=False, **how).memory.max_tile
+    return ipu_model.profile_jaxpr(jaxpr, inputs=inputs, target=target, levers=False, **how).memory.max_tile
 
 
 def test_smaller_batch_lever_agrees_with_a_smaller_batch(too_large):
@@ -224,6 +224,19 @@ def test_proportion_lever_agrees_with_the_attribute(too_large):
     found = lever(too_large, "availableMemoryProportion")
     nodes = {found.change.split(" on ")[1]: NodePlacement(available_memory=0.3)}
     assert found.gain == pytest.approx(too_large.memory.max_tile - applied(placement=Placement(nodes)), rel=0.2)
+
+
+def test_levers_that_are_enough_together_are_really_enough_and_none_of_them_is_too_many():
+    step, state, inputs = training(128, 12)
+    smaller = SMALL.replace(tile_memory=64 * 1024)
+    x = jax.ShapeDtypeStruct((BATCH, 128), jnp.float32)
+    o = ipu_model.profile(step, *state, x, inputs=inputs, target=smaller).overflow
+    assert not any(lever.enough for lever in o.levers)
+    assert o.together.change == f"micro-batch {BATCH} -> 1, float16 instead of float32"
+    really = applied(1, smaller, options=ModelOptions(half_arithmetic=True))
+    assert really <= smaller.tile_memory
+    assert o.together.gain == pytest.approx(o.needs - really, rel=0.05)
+    assert "  together enough: micro-batch" in render(o)
 
 
 def test_more_ipus_are_tried_until_it_fits(too_large):
