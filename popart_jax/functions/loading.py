@@ -62,7 +62,8 @@ def to_jax(
         For results whose size depends on data, by name: the size to compile for, and the value of the padding.
         Elements beyond the bound are lost. Of an output of the model it is the size that callers see, so that a
         detector gives ``{"boxes": 100, "labels": (100, -1)}``; what is computed inside then leaves padding out. Results
-        of NonZero, Unique, Compress, NonMaxSuppression and Loop have it for all of their readers.
+        of NonZero, Unique, Compress, NonMaxSuppression, Range and Loop have it for all of their readers. The last two
+        take no value: a Range counts on, the rest of a Loop's is 0.
     straight_through : bool
         Train a quantised model: gradients pass through rounding, and integer weights become float parameters.
 

@@ -42,6 +42,7 @@ from .dynamic_sizes.padded import (
     mark_padding,
     nested,
     refusal,
+    refuse_fill,
     shortened,
 )
 from .effects import Cell, Program, Storage, settle
@@ -273,6 +274,7 @@ def run_step(step: Step, walk: Walk) -> None:
 def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     """Results of a node whose operands or results may be padded; marks of padded results are stored in the walk."""
     node = step.node
+    refuse_fill(node, step.lowering)
     marks = {i: walk.padded[v] for i, v in enumerate(node.inputs) if v is not None and v in walk.padded}
     given = {i: m for i, m in marks.items() if isinstance(m, Padded) and m.given}
     marks = {i: m for i, m in marks.items() if i not in given}

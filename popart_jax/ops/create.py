@@ -12,7 +12,7 @@ from ..errors import popart_exception
 from ..limits import limits
 from .arrays import Array, device_dtype, onnx_dtype
 from .operator import FOLDS, WIDE_RESULT, operator
-from .registry import Static, lowers
+from .registry import Bound, Static, lowers
 from .symbols import as_size, holds_symbols, is_symbol
 
 
@@ -94,8 +94,11 @@ operator("Range", WIDE_RESULT, gradients=())
 
 
 @lowers("Range", 11)
-def range_(start: Static, limit: Static, delta: Static, /, *, stash_type: int = 1) -> Array:
-    """The half-open interval; 16-bit floats are added up in the stash type."""
+def range_(start: Static, limit: Static, delta: Static, /, *, stash_type: int = 1, bound: Bound = None) -> Array:
+    """The half-open interval; 16-bit floats are added up in the stash type. A bound counts on behind the limit."""
+    if bound is not None:
+        first, step = jnp.reshape(start, ()), jnp.reshape(delta, ())
+        return first + jnp.arange(bound).astype(first.dtype) * step
     if holds_symbols(limit):
         known = all(np.ndim(v) == 0 and not holds_symbols(v) for v in (start, delta))
         first, step = (v.item() if known else v for v in (start, delta))

@@ -50,6 +50,24 @@ def test_results_are_the_exact_ones_filled_up(op: str, inputs: list[Any], axis: 
     assert got.dtype == exact.dtype
 
 
+def test_a_mask_of_lengths_compiles_for_a_longest_one() -> None:
+    text = """(float[B, T] x, int64[B] n) => (float[B, T] y) {
+        zero = Constant<value_int=0>() one = Constant<value_int=1>() last = Constant<value_ints=[1]>()
+        none = Constant<value_float=0.0>() longest = ReduceMax<keepdims=0>(n) places = Range(zero, longest, one)
+        wide = Unsqueeze(n, last) mask = Less(places, wide) y = Where(mask, x, none) }"""
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {text}')
+    feeds = {"x": X + 1, "n": np.array([2, 5, 0, 4])}
+    fn, params = to_jax(proto, bounds={"places": 5})
+    plain, filled = (to_jax(proto, bounds=bounds)[0] for bounds in ({}, {"places": (5, -1)}))
+    expected = (X + 1) * (np.arange(5) < feeds["n"][:, None])
+    np.testing.assert_array_equal(fn.jit(params, feeds)["y"], expected)
+    np.testing.assert_array_equal(plain(params, feeds)["y"], expected)
+    with pytest.raises(popart_exception, match="bounds="):
+        plain.jit(params, feeds)
+    with pytest.raises(popart_exception, match="'places' is made by Range, which takes a size and no fill value"):
+        filled.jit(params, feeds)
+
+
 @pytest.mark.parametrize("sort", [0, 1])
 @pytest.mark.parametrize("attributes", [{}, {"axis": 0}])
 def test_unique_has_counts_of_zero_beyond_its_end(sort: int, attributes: dict[str, int]) -> None:

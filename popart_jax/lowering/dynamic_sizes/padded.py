@@ -152,6 +152,13 @@ def is_bounded(node: ir.Node) -> bool:
     return SIZE in node.attributes
 
 
+def refuse_fill(node: ir.Node, lowering: Lowering) -> None:
+    """Refuse a value of the padding where the operator has its own."""
+    if FILL in node.attributes and lowering.takes_bound and not lowering.takes_fill:
+        name = node.outputs[0].name
+        raise popart_exception(f"bounds: {name!r} is made by {node.op_type}, which takes a size and no fill value")
+
+
 def shortened(node: ir.Node, results: Sequence[Any], marks: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
     """Padded results of a node to which the user gave a size: never longer than that.
 
