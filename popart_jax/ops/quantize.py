@@ -50,7 +50,7 @@ def quantized(x: Array, scale: Array, zero: Array | None, dtype: np.dtype, satur
         scaled = scaled if zero is None else scaled + _computable(zero).astype(scaled.dtype)
         return convert(scaled, dtype, saturate)
     if dtype.itemsize <= 2:
-        return _in_range(scaled.astype(jnp.float32) if scaled.dtype.itemsize == 2 else scaled, zero, dtype)
+        return in_range(scaled.astype(jnp.float32) if scaled.dtype.itemsize == 2 else scaled, zero, dtype)
     limits, wide = ml_dtypes.iinfo(dtype), device_dtype(np.int64)
     whole = jnp.nan_to_num(jnp.clip(jnp.rint(scaled), -(2.0**30), 2.0**30)).astype(wide)
     shifted = whole + (0 if zero is None else zero.astype(wide))
@@ -206,7 +206,7 @@ def qlinear_matmul(
         return quantized(product, scale, _column(y_zero, product.ndim), np.dtype(y_zero.dtype))
     total = integer_product(a, b, p, b_zero).astype(jnp.float32)
     factor = of_a.astype(np.float32) * b_scale.astype(np.float32) / _column(y_scale, total.ndim).astype(np.float32)
-    return _in_range(total * factor, _column(y_zero, total.ndim), np.dtype(y_zero.dtype))
+    return in_range(total * factor, _column(y_zero, total.ndim), np.dtype(y_zero.dtype))
 
 
 def dequantize_float(x: Array, scale: Array, zero: Array) -> Array:
@@ -263,10 +263,10 @@ def requantised(
     whole = whole if b is None else whole + b.reshape(by_filter)
     of_filters = w_scale.reshape(by_filter if np.size(w_scale) > 1 else ())
     factor = x_scale.reshape(()) * of_filters / y_scale.reshape(())
-    return _in_range(whole.astype(jnp.float32) * factor, y_zero.reshape(()), np.dtype(y_zero.dtype))
+    return in_range(whole.astype(jnp.float32) * factor, y_zero.reshape(()), np.dtype(y_zero.dtype))
 
 
-def _in_range(x: Array, zero: Array | None, dtype: np.dtype) -> Array:
+def in_range(x: Array, zero: Array | None, dtype: np.dtype) -> Array:
     """round(x) + zero point, saturated to a type of at most 16 bits; NaN counts as 0."""
     limits, shift = ml_dtypes.iinfo(dtype), np.float32(0) if zero is None else zero.astype(np.float32)
     whole = jnp.clip(jnp.rint(jnp.where(jnp.isnan(x), 0, x)), limits.min - shift, limits.max - shift)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from ...errors import popart_exception
 from ..arrays import Array
@@ -16,6 +17,7 @@ from ..pooling import average_pool
 from ..quantize import (
     dequantize_linear_13,
     dynamic_quantize_linear,
+    in_range,
     integer_product,
     matmul_integer,
     qlinear_conv,
@@ -50,22 +52,32 @@ def dequantize_linear(x: Array, scale: Array, zero: Array | None = None, /, *, a
     return dequantize_linear_13(x, scale, zero, axis=axis)
 
 
-def _binary(fn: Callable[[jax.Array, jax.Array], jax.Array]) -> Callable[..., jax.Array]:
-    def translated(
-        a: Array, a_scale: Array, a_zero: Gap, b: Array, b_scale: Array, b_zero: Gap, c_scale: Array,
-        c_zero: Array | None = None, /,
-    ):  # fmt: skip
-        return whole(fn(real(a, a_scale, a_zero), real(b, b_scale, b_zero)), c_scale, c_zero, a.dtype)
+def shifted(steps: Any, zero: Any, dtype: Any) -> Any:
+    """round(steps + zero), where `whole` rounds first: ONNX Runtime's sums, products and pools break ties this way."""
+    return in_range(steps if zero is None else steps + zero.astype(jnp.float32), None, np.dtype(dtype))
 
-    return translated
+
+@lowers("QLinearAdd", domain=DOMAIN)
+def qlinear_add(
+    a: Array, a_scale: Array, a_zero: Gap, b: Array, b_scale: Array, b_zero: Gap, c_scale: Array,
+    c_zero: Array | None = None, /,
+) -> Array:  # fmt: skip
+    return shifted(real(a, a_scale / c_scale, a_zero) + real(b, b_scale / c_scale, b_zero), c_zero, a.dtype)
 
 
 operator("QLinearAdd", ELEMENTWISE)
-lowers("QLinearAdd", domain=DOMAIN)(_binary(jnp.add))
+
+
+@lowers("QLinearMul", domain=DOMAIN)
+def qlinear_mul(
+    a: Array, a_scale: Array, a_zero: Gap, b: Array, b_scale: Array, b_zero: Gap, c_scale: Array,
+    c_zero: Array | None = None, /,
+) -> Array:  # fmt: skip
+    product = mul_integer(a, a_zero, b, b_zero).astype(jnp.float32)
+    return shifted(product * (a_scale * b_scale / c_scale), c_zero, a.dtype)
+
+
 operator("QLinearMul", ELEMENTWISE)
-lowers("QLinearMul", domain=DOMAIN)(_binary(jnp.multiply))
-
-
 operator("QLinearSigmoid", ELEMENTWISE)
 
 
@@ -105,7 +117,10 @@ def qlinear_average_pool(
         _first(data) if channels_last else data, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
         count_include_pad=count_include_pad, pads=pads, strides=strides,
     )  # fmt: skip
-    return whole(_last(y) if channels_last else y, y_scale, y_zero, x.dtype)
+    y = _last(y) if channels_last else y
+    # A scalar divisor would become a factor, which rounds differently.
+    steps = y / lax.optimization_barrier(jnp.broadcast_to(y_scale, y.shape))
+    return shifted(steps, y_zero, x.dtype)
 
 
 @lowers("QLinearGlobalAveragePool", domain=DOMAIN)
