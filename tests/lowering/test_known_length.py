@@ -96,6 +96,33 @@ def test_one_that_would_be_shorter_stops_the_run(start):
     np.testing.assert_array_equal(popart.backend.run_model(MOVED, [x, i])[0], peer(MOVED, {"x": x, "i": i})[0])
 
 
+BOX = parsed("""g(float[4,6,5] x, int64 i, int64[1] k) => (float[3,2,4] y) {
+    axis = Constant<value = int64[1] {0}>()
+    two = Constant<value = int64[1] {2}>()
+    row = Unsqueeze(i, axis)
+    column = Add(k, two)
+    from = Concat<axis = 0>(two, row, column)
+    sizes = Constant<value = int64[3] {2, 3, -1}>()
+    axes = Constant<value = int64[3] {-2, 0, 2}>()
+    to = Add(from, sizes)
+    longer = Constant<value = int64[3] {0, 0, 5}>()
+    end = Add(to, longer)
+    y = Slice(x, from, end, axes)
+}""")
+
+
+@pytest.mark.parametrize(("row", "column", "stopped"), [(0, -1, False), (1, -2, False), (2, -1, True), (1, 0, True)])
+def test_a_slice_of_known_lengths_moves_along_several_axes(row, column, stopped):
+    """As jax.lax.dynamic_slice is written: starts joined from fixed and moving ones, ends that add the sizes."""
+    feed = {"x": RNG.normal(size=(4, 6, 5)).astype(np.float32), "i": np.asarray(row), "k": np.asarray([column])}
+    fn, params = popart.to_jax(BOX)
+    if stopped:
+        with pytest.raises(Exception, match=r"has [34] elements from a start that only the run knows"):
+            np.asarray(fn.jit(params, feed)["y"])
+    else:
+        np.testing.assert_array_equal(fn.jit(params, feed)["y"], peer(BOX, feed)[0])
+
+
 CUT = parsed("""g(float[2,6] x, int64[1] i) => (float[2,n] y, float[2,1] s) {
     one = Constant<value = int64[1] {1}>()
     y = Slice(x, one, i, one)
