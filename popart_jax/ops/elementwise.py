@@ -159,7 +159,7 @@ operator("Asinh", ELEMENTWISE | ROUNDS)
 operator("Atanh", ELEMENTWISE | ROUNDS)
 operator("Cosh", ELEMENTWISE | ROUNDS, removed_by="CoshOp")
 operator("Erf", ELEMENTWISE | ROUNDS, gradients=[gradient("ErfGrad", "g x0")])
-operator("IsNaN", gradients=(), popxl=PopxlClass("IsNaN", version=9, runs=("", 13)))
+operator("IsNaN", ELEMENTWISE, gradients=(), popxl=PopxlClass("IsNaN", version=9, runs=("", 13)))
 operator("Sign", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="SignInplace", popxl=PopxlClass("SignOp", version=9))
 operator("Sinh", ELEMENTWISE | ROUNDS, gradients=[gradient("SinhGrad", "g x0")], inplace="SinhInplace")
 direct({"Acosh": jnp.arccosh, "Asinh": jnp.arcsinh, "Atanh": jnp.arctanh, "Cosh": jnp.cosh, "Sinh": jnp.sinh,
@@ -213,7 +213,7 @@ def popart_round(x: Array, /) -> Array:
     return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
 
 
-operator("IsInf", gradients=(), popxl=PopxlClass("IsInf", version=10, runs=("", 10)))
+operator("IsInf", ELEMENTWISE, gradients=(), popxl=PopxlClass("IsInf", version=10, runs=("", 10)))
 
 
 @lowers("IsInf", 10)

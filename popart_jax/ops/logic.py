@@ -81,13 +81,16 @@ def bitwise_or(x: Array, y: Array, /) -> Array:
     return jnp.bitwise_or(x, y)
 
 
-operator("BitwiseXor", REFUSES_GRADIENT, gradients=())
+operator("BitwiseXor", ELEMENTWISE | REFUSES_GRADIENT, gradients=())
 
 
 @lowers("BitwiseXor", 18)
 def bitwise_xor(x: Array, y: Array, /) -> Array:
     check_operands("BitwiseXor", x, y)
     return jnp.bitwise_xor(x, y)
+
+
+operator("BitShift", ELEMENTWISE, gradients=())
 
 
 @lowers("BitShift", 11)
