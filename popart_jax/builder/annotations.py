@@ -82,7 +82,6 @@ class NodeAnnotations(GraphUnderConstruction):
         if name in node.attributes and not replace:
             raise popart_exception(f"Node already has attribute {name}.")
         node.attributes[name] = to_attribute(name, value)
-        self._changes += 1
 
     @checked
     def nodeHasAttribute(self, attributeName: str, nodeOutputNames: Outputs) -> bool:
@@ -96,7 +95,6 @@ class NodeAnnotations(GraphUnderConstruction):
         if attributeName not in node.attributes:
             raise popart_exception(f"Cannot remove attribute {attributeName} as it does not exist.")
         del node.attributes[attributeName]
-        self._changes += 1
 
     @checked
     def getAllNodeAttributeNames(self, nodeOutputNames: Outputs) -> list[str]:

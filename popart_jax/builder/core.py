@@ -188,10 +188,15 @@ class _BuilderCore(Placement):
         Raises
         ------
         popart_exception
-            There is no such tensor.
+            There is no such tensor, or it belongs to an enclosing graph.
         """
-        self._graph.outputs.append(self._value(outputName))
-        self._changes += 1
+        value = self._value(outputName)
+        if outputName not in self._values:
+            raise popart_exception(
+                f"Tensor '{outputName}' belongs to an enclosing graph, so a subgraph cannot return it: return the "
+                "result of aiOnnx.identity on it."
+            )
+        self._graph.outputs.append(value)
 
     # -- operators beyond the tables
 

@@ -30,14 +30,13 @@ class GraphUnderConstruction:
         self._context: dict[str, list[ir.Attr]] = {}
         self._graph = ir.Graph([], [], nodes=[], name=fresh_graph_name())
         self._model = ir.Model(self._graph, ir_version=4) if parent is None else parent._model
-        self._changes = 0
-        self._copy: tuple[int, ir.Graph] | None = None
 
     def _frozen(self) -> ir.Graph:
-        """A copy of the graph as it is now, for the node that holds it; later changes do not reach it."""
-        if self._copy is None or self._copy[0] != self._changes:
-            self._copy = (self._changes, self._graph.clone(allow_outer_scope_values=True))
-        return self._copy[1]
+        """A copy of the graph as it is now, for the node that holds it; later changes do not reach it.
+
+        Each node gets its own: a graph that held one copy in two nodes could not be copied in its turn.
+        """
+        return self._graph.clone(allow_outer_scope_values=True)
 
     # -- tensors
 
@@ -67,7 +66,6 @@ class GraphUnderConstruction:
     def _new_value(self, name: str) -> ir.Value:
         value = ir.Value(name=name)
         self._values[name] = value
-        self._changes += 1
         return value
 
     def _add_input(self, base: str, kind: ir.DataType | None, shape: Sequence[int] | None) -> ir.Value:
@@ -122,7 +120,6 @@ class GraphUnderConstruction:
             value.name = self._names.claim(op, i)
             self._values[value.name] = value
         self._graph.append(node)
-        self._changes += 1
         if inferred:
             self._infer(node, opset)
         names = [v.name or "" for v in node.outputs]

@@ -132,9 +132,16 @@ def _copy_node(graph: ir.Graph, node: ir.Node, copies: dict[ir.Value, ir.Value],
     outputs = [nodes.tensor(f"{o.name}{SUFFIX}", o) for o in node.outputs]
     inputs = [v if v is None else copies.get(v, v) for v in node.inputs]
     meta: dict[str, Any] = {**node.meta, nodes.PASS: nodes.BACKWARD, nodes.RECOMPUTE_TYPE: RECOMPUTED}
-    attributes = dict(node.attributes)
+    attributes = {name: _own(attribute) for name, attribute in node.attributes.items()}
     if STAGE in before.attributes:  # in a pipeline, the stage of the backward op
         attributes[STAGE] = before.attributes[STAGE]
     made = nodes.make(node.op_type, inputs, outputs, domain=node.domain, like=node, attributes=attributes, meta=meta)
     graph.insert_before(before, made)
     copies.update(zip(node.outputs, outputs, strict=True))
+
+
+def _own(attribute: ir.Attr) -> ir.Attr:
+    """The attribute for the copy of a node: a graph that two nodes hold could not be sorted."""
+    if attribute.type != ir.AttributeType.GRAPH:
+        return attribute
+    return ir.AttrGraph(attribute.name, attribute.as_graph().clone(allow_outer_scope_values=True))

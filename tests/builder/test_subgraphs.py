@@ -119,6 +119,29 @@ def test_calls_share_one_subgraph_and_read_outer_tensors():
     assert len(names) == 1
 
 
+def test_a_body_may_call_one_subgraph_twice():
+    builder = Builder()
+    x = builder.addInputTensor("FLOAT", [2], "x")
+    square = builder.createSubgraphBuilder()
+    a = square.addInputTensor("FLOAT", [2], "a")
+    square.addOutputTensor(square.aiOnnx.mul([a, a]))
+    body = builder.createSubgraphBuilder()
+    value = body.addInputTensor("FLOAT", [2], "b")
+    for _ in range(2):
+        (value,) = body.aiGraphcore.call([value], 1, square)
+    body.addOutputTensor(value)
+    out = builder.aiGraphcore.call([x], 1, body)
+    assert run(builder, out, x=np.array([2, -3], np.float32))[0].tolist() == [16, 81]
+
+
+def test_a_subgraph_returns_only_its_own_tensors():
+    builder = Builder()
+    x = builder.addInputTensor("FLOAT", [2], "x")
+    with pytest.raises(popart_exception, match=r"'x' belongs to an enclosing graph.*aiOnnx\.identity"):
+        builder.createSubgraphBuilder().addOutputTensor(x)
+    builder.addOutputTensor(x)
+
+
 def test_counts_of_a_call_are_checked():
     builder = Builder()
     x = builder.addInputTensor("FLOAT", [2], "x")

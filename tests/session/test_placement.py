@@ -141,6 +141,30 @@ def test_annotated_ops_are_recomputed():
     assert f"{y}__re" in copies
 
 
+def test_loops_are_recomputed():
+    """The copy of the Loop has a body of its own: a shared one could not be sorted."""
+    builder = popart.Builder(opsets={"ai.onnx": 11, "ai.graphcore": 1})
+    w = builder.addInitializedInputTensor(np.ones(4, np.float32))
+    body = builder.createSubgraphBuilder()
+    _, keep, carried = (body.addUntypedInputTensor() for _ in range(3))
+    body.addOutputTensor(keep)
+    body.addOutputTensor(body.aiOnnx.tanh([body.aiOnnx.add([carried, w])]))
+    trips, go = (builder.aiOnnx.constant(x) for x in (np.array(2, np.int64), np.array(True)))
+    (y,) = builder.aiOnnx.loop([trips, go, w], 1, body)
+    loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([y, w])], popart.ReductionType.Sum)
+    options = popart.SessionOptions()
+    options.explicitRecomputation, options.autoRecomputation = True, popart.RecomputationType.RecomputeAll
+    flow = nets.flow(1, {f"Gradient___{w}": "All", loss: "All"})
+    session = popart.TrainingSession(
+        builder.getModelProto(), flow, loss, nets.sgd(), nets.device(), userOptions=options
+    )
+    session.prepareDevice()
+    session.weightsFromHost()
+    found = nets.run(session)[f"Gradient___{w}"]
+    np.testing.assert_allclose(found, np.full(4, np.tanh(np.tanh(2) + 1)), rtol=1e-6)  # a Loop has no gradient
+    assert f"{y}__re" in {o["name"] for op in _ops(session) for o in op["outputs"]}
+
+
 def test_forward_only_program():
     session, names, _, weights = _train(
         [], **MANUAL, enablePipelining=True, createImplicitPipeliningFwdOnlyProgram=True
