@@ -41,8 +41,8 @@ CASES = {
         y = ScatterElements<axis=0>(o, far, zs)""",
     "written at positions that were read": """i = Cast<to=7>(c) o = ConstantOfShape<value = float[1] {1}>(ten)
         sums = ScatterElements<axis=0, reduction = "add">(o, i, c) y = Concat<axis=0>(sums, c)""",
-    "without what is no number": """n = Add(c, zs) p = IsNaN(n) i = IsInf(n) b = Or(p, i)
-        y = Where(b, z, n)""",
+    "without what is no number": """w = Add(c, zs) p = IsNaN(w) i = IsInf(w) b = Or(p, i)
+        y = Where(b, z, w)""",
     "cut to its own size": """u = Unsqueeze(c, one) sh = Shape(u) both = Constant<value_ints=[0, 0]>()
         s = Slice(u, both, sh) y = Reshape(s, back)""",
     "split and flat": "u = Unsqueeze(c, one) w = Concat<axis=1>(u, u) v = Flatten(w) y = Reshape(v, back)",
