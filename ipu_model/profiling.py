@@ -154,7 +154,19 @@ def trace(
     inputs: Sequence[Argument] = (),
     outputs: Sequence[Argument] = (),
 ) -> Program:
-    """The linear program of a jaxpr."""
+    """The linear program of a jaxpr: what `cycles` and `profile` price.
+
+    Parameters
+    ----------
+    jaxpr : jax.extend.core.ClosedJaxpr
+        As `jax.make_jaxpr` returns it.
+    placement : Placement, optional
+        Which IPUs compute and hold what; everything is on the first one by default.
+    options : ModelOptions, optional
+        How the model plans; the defaults if left out.
+    inputs, outputs : sequence of Argument, optional
+        How arguments and results reach the device; by default they stay on it.
+    """
     return walk(
         jaxpr, is_leaf=rules().__contains__, placement=placement, options=options, inputs=inputs, outputs=outputs
     )
@@ -178,6 +190,17 @@ def cycles(
     program: Program, target: Target, *, placement: Placement = EVERYTHING_HERE, options: ModelOptions | None = None
 ) -> Any:
     """Predicted cycles of a program: a number, or a traced value that `jax.grad` takes with respect to `target`.
+
+    Parameters
+    ----------
+    program : Program
+        From `trace`.
+    target : Target
+        The machine; its fields may be traced values.
+    placement : Placement, optional
+        Which IPUs compute what; everything is on the first one by default.
+    options : ModelOptions, optional
+        How the model plans; the defaults if left out.
 
     Examples
     --------

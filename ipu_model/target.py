@@ -142,7 +142,13 @@ class Target:
         return cycles / self.clock_hz
 
     def peak_flops(self, data: str = "half", partials: str = "half") -> float:
-        """Peak FLOP/s: 2 x units x inputs per cycle x tiles x clock."""
+        """Peak rate of matrix products [FLOP/s]: 2 x units x inputs per cycle x tiles x clock.
+
+        Parameters
+        ----------
+        data, partials : str
+            Types of operands and of sums, ``half`` or ``float``.
+        """
         m = self.machine
         rate = m.inputs_per_cycle_half if data == "half" else m.inputs_per_cycle_float
         if data == "float" and m.units_float > 8:

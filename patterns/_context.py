@@ -109,9 +109,22 @@ class Context:
         attrs: Mapping[str, Any] | None = None,
         **attributes: Any,
     ) -> ir.Value:
-        """Create a one-output node; its output takes dtype and shape of `like` unless they are given.
+        """Create a node with one output, which is returned.
 
-        Attributes whose names clash with a parameter (`shape`, `dtype`) go into `attrs`.
+        Parameters
+        ----------
+        op_type, domain : str
+            The operator.
+        *inputs : onnx_ir.Value or None
+            Its inputs; None leaves an optional one out.
+        like : onnx_ir.Value, optional
+            The output takes type and shape of this value, unless `shape` or `dtype` are given.
+        shape, dtype : optional
+            Shape and type of the output.
+        attrs : mapping, optional
+            Attributes whose names clash with a parameter (`shape`, `dtype`).
+        **attributes
+            All other attributes.
         """
         everything = {**(attrs or {}), **attributes}
         return self.ops(op_type, inputs, domain=domain, results=[_typed(like, shape, dtype)], **everything)[0]
@@ -129,7 +142,19 @@ class Context:
         results: Sequence[tuple[ir.DataType | None, Sequence[int] | None]],
         **attributes: Any,
     ) -> Sequence[ir.Value]:
-        """Create a node with one output per (dtype, shape) of `results`."""
+        """Create a node with several outputs, which are returned.
+
+        Parameters
+        ----------
+        op_type, domain : str
+            The operator.
+        inputs : sequence of onnx_ir.Value or None
+            Its inputs; None leaves an optional one out.
+        results : sequence of (dtype, shape)
+            Type and shape of each output; None where unknown.
+        **attributes
+            Attributes of the node.
+        """
         viewed = inputs[0] if op_type in _VIEWS else None  # views are named after their input
         stem = self.stem if viewed is None else viewed.name or self.stem
         outputs = [self._value(stem, dtype, shape) for dtype, shape in results]

@@ -49,7 +49,20 @@ class Report(Document):
         return execution.execution_profile(self)
 
     def save_html(self, path: str | Path, compare: Document | None = None) -> Path:
-        """Write one self-contained page; `compare` is an earlier report to show the differences from."""
+        """Write one self-contained page, which loads nothing from the network.
+
+        Parameters
+        ----------
+        path : str or pathlib.Path
+            The file to write.
+        compare : Document, optional
+            An earlier report, to show the differences from it.
+
+        Returns
+        -------
+        pathlib.Path
+            The file written.
+        """
         from ipu_model.report import html  # Jinja takes long to import, and few programs write pages
 
         return html.save(self, path, compare)

@@ -93,7 +93,18 @@ class GraphTransformer:
 
     @checked
     def convertINT64ToINT32(self, clip: bool = False) -> None:
-        """INT64 to INT32; values that do not fit raise popart_exception, or saturate with `clip`."""
+        """Turn INT64 tensors into INT32.
+
+        Parameters
+        ----------
+        clip : bool
+            Whether values that do not fit saturate.
+
+        Raises
+        ------
+        popart_exception
+            A value does not fit, and `clip` is False.
+        """
         bounds = np.iinfo(np.int32)
 
         def narrow(x: np.ndarray) -> np.ndarray:
@@ -166,7 +177,15 @@ class GraphTransformer:
 
     @checked
     def saveInitializersExternally(self, ids: list[str], filename: str) -> None:
-        """Write initializers to a file of their own; see `Builder.saveInitializersExternally`."""
+        """Write initializers to a file of their own; see `Builder.saveInitializersExternally`.
+
+        Parameters
+        ----------
+        ids : list of str
+            Names of the initializers.
+        filename : str
+            The file; the model keeps where each one lies in it.
+        """
         save_externally({t.name: t for t in self._proto.graph.initializer}, ids, filename)
 
 

@@ -89,7 +89,13 @@ class OpDefinition:
 
 @checked
 def getSupportedOperations(includeInternal: bool) -> list[OperatorIdentifier]:
-    """All operators with a translation; with `includeInternal` also those that only the runtime creates."""
+    """All operators that run here.
+
+    Parameters
+    ----------
+    includeInternal : bool
+        Whether those count that only the runtime creates.
+    """
     return sorted(_identify(row) for row in _rows() if includeInternal or row.domain not in _INTERNAL_DOMAINS)
 
 

@@ -304,6 +304,19 @@ class DeviceManager:
     ) -> DeviceInfo:
         """Take a free (emulated) device with `numIpus` IPUs.
 
+        Parameters
+        ----------
+        numIpus : int
+            A power of two; 0 and 1 mean one.
+        tilesPerIpu : int
+            Tiles of each IPU; 0 means all.
+        pattern : SyncPattern
+            Has no effect: nothing is synchronised here.
+        connectionType : DeviceConnectionType
+            Always takes the device now, OnDemand when it is attached.
+        selectionCriterion : DeviceSelectionCriterion
+            First takes the lowest number that is free, Random any.
+
         Raises
         ------
         popart_exception
@@ -329,7 +342,13 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo | None:
-        """As `acquireAvailableDevice`, but None if none is free."""
+        """As `acquireAvailableDevice`, with the same parameters, but None if none is free.
+
+        Raises
+        ------
+        popart_exception
+            `numIpus` is no power of two, `tilesPerIpu` is negative, or the connection type is Never.
+        """
         if numIpus < 0 or numIpus & (numIpus - 1):
             raise popart_exception(
                 f"You have attempted to acquire {numIpus} IPUs. The number of IPUs requested must be a power of two"
@@ -357,6 +376,15 @@ class DeviceManager:
     ) -> DeviceInfo:
         """Take the (emulated) device with a number.
 
+        Parameters
+        ----------
+        id : int
+            As `enumerateDevices` numbers them: single IPUs first, then groups of two, four, ...
+        pattern : SyncPattern
+            Has no effect: nothing is synchronised here.
+        connectionType : DeviceConnectionType
+            Always takes the device now, OnDemand when it is attached.
+
         Raises
         ------
         poplar_exception
@@ -376,7 +404,15 @@ class DeviceManager:
         pattern: SyncPattern = SyncPattern.Full,
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo | None:
-        """As `acquireDeviceById`, but None if the device is in use."""
+        """As `acquireDeviceById`, with the same parameters, but None if the device is in use.
+
+        Raises
+        ------
+        poplar_exception
+            There is no such device.
+        popart_exception
+            The connection type is Never.
+        """
         _refuse_never(connectionType)
         ipus = POOL.by_number(id)
         if ipus is None:
@@ -395,7 +431,19 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         tilesPerIPU: int = 0,
     ) -> list[DeviceInfo]:
-        """All devices with exactly `numIpus` IPUs, in use or not; empty for other types than Ipu."""
+        """All devices with exactly `numIpus` IPUs, in use or not.
+
+        Parameters
+        ----------
+        pattern, connectionType : SyncPattern, DeviceConnectionType
+            The first has no effect; the second is that of each device.
+        numIpus : int
+            IPUs of each; nothing is found unless it is a power of two.
+        deviceType : DeviceType
+            Nothing is found for other types than Ipu.
+        tilesPerIPU : int
+            Tiles of each IPU; 0 means all.
+        """
         if deviceType is not DeviceType.Ipu or numIpus & (numIpus - 1):
             return []
         return [_emulated(number, ipus, tilesPerIPU, connectionType) for number, ipus in POOL.groups(numIpus)]

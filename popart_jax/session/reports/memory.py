@@ -26,7 +26,17 @@ class OutOfMemoryError:
     def fill(
         self, detail: str, report: str = "", profile_path: str = "", graph: Callable[[bool], bytes] | None = None
     ) -> None:
-        """Record that memory did not suffice, and why."""
+        """Record that memory did not suffice, and why.
+
+        Parameters
+        ----------
+        detail : str
+            What was needed, and how much there is.
+        report, profile_path : str
+            The summary of memory by tile, and the file that has all of it.
+        graph : callable, optional
+            Makes the serialised graph; of whether it is to be CBOR.
+        """
         self._message = f"{_START}. {detail}".strip()
         self._report, self._profile = report, profile_path
         self._graph = graph or _nothing

@@ -127,6 +127,13 @@ class Checkpoints:
         All processes call it, after `prepareDevice` (PopXL: inside the session's context). Input data continue from the
         saved position.
 
+        Parameters
+        ----------
+        session : session of PopART or PopXL
+            The one to set; prepared.
+        data : Positioned, optional
+            The input data, moved to the saved position.
+
         Raises
         ------
         popart_exception
