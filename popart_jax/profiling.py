@@ -22,7 +22,7 @@ from rich.text import Text
 
 import ipu_model
 
-from ._compat.jax import Tracer
+from ._compat.jax import Tracer, enable_x64
 from .functions.inputs import as_declared
 from .lowering.interpreter import Settings, evaluate
 from .lowering.resolve import bodies, check_supported, containing, find, label, needs
@@ -99,9 +99,11 @@ def _modelled(
 
 
 def _fed(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs as device arrays; texts stay on the host."""
+    """Inputs as device arrays, 64-bit numbers in the 32 bits of an IPU; texts stay on the host."""
     declared = {v.name: v for v in graph.inputs}
-    return {k: as_declared(declared.get(k), x) for k, x in inputs.items()}
+    with enable_x64():
+        fed = {k: as_declared(declared.get(k), x) for k, x in inputs.items()}
+    return {k: jax.numpy.asarray(np.asarray(x)) if _is_device(x) else x for k, x in fed.items()}
 
 
 def _numbers(found: Mapping[str, Any]) -> dict[str, Any]:

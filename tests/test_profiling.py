@@ -111,3 +111,14 @@ def test_nodes_that_are_alike_are_timed_once(monkeypatch: pytest.MonkeyPatch) ->
     assert len(rows) == 47
     assert all(row.measured_us for row in rows)
     assert [names[0] for names in timed] == ["h0", "h1", "a", "b", "t", "y"]
+
+
+def test_numbers_of_64_bits_are_priced_as_an_ipu_has_them_without_a_warning(recwarn):
+    text = """<ir_version: 8, opset_import: ["": 13]>
+    g(double[4,8] x, int64[4] at) => (double[4,8] y) { z = Relu(x)  y = Gather(z, at) }"""
+    fed = {"x": np.ones((4, 8)), "at": np.arange(4)}
+    rows, report = profile_model(onnx.parser.parse_model(text), fed, measured=False)
+    assert [r.op for r in rows] == ["Relu", "Gather"]
+    single = profile_model(onnx.parser.parse_model(text.replace("double", "float")), fed, measured=False)[1]
+    assert report.total_cycles == single.total_cycles
+    assert not [w for w in recwarn if "truncated" in str(w.message)]
