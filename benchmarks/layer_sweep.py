@@ -25,6 +25,7 @@ from . import layers
 from .board import Calls, Row, agree, quiet
 from .engines import onnxruntime_inference, session_call
 from .layers import Layer
+from .networks.network import with_constant_weights
 from .timing import interleave
 
 MAPS = (1, 2, 3, 4, 7, 8, 14, 16, 28, 32, 56, 64, 112, 128, 256)
@@ -188,7 +189,7 @@ def forward(layer: Layer) -> Calls:
     held = [builder.addInitializedInputTensor(rng.normal(size=s).astype(np.float32)) for s in layer.weights]
     y = layer.build(builder, data, held)
     builder.addOutputTensor(y)
-    model, feed = builder.getModelProto(), {"x": rng.normal(size=layer.data).astype(np.float32)}
+    model, feed = with_constant_weights(builder.getModelProto()), {"x": rng.normal(size=layer.data).astype(np.float32)}
     return {"ours": session_call(model, y, feed), "onnxruntime": onnxruntime_inference(model, feed)}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 
 import popart_jax as popart
 
@@ -22,7 +23,8 @@ class Network:
     name : str
         Table row.
     model : bytes
-        ONNX model of the forward pass (opset 11), logits as its only output.
+        ONNX model of the forward pass (opset 11), logits as its only output. Its weights are no inputs, so that every
+        engine may fold and order them.
     feed : dict of str to ndarray
         One input batch.
     logits : str
@@ -88,4 +90,19 @@ class Author:
         """Close the graph."""
         self.builder.addOutputTensor(logits)
         feed = {"x": self.rng.normal(size=shape).astype(np.float32)}
-        return Network(name, self.builder.getModelProto(), feed, logits, self.params, lay_out, forward, forward_train)
+        model = with_constant_weights(self.builder.getModelProto())
+        return Network(name, model, feed, logits, self.params, lay_out, forward, forward_train)
+
+
+def with_constant_weights(model: bytes) -> bytes:
+    """The model with weights that are no inputs, as exporters write it.
+
+    The Builder makes them inputs, as PopART does; ONNX Runtime then takes them for variables, and neither folds a batch
+    normalisation into a convolution nor orders a weight beforehand.
+    """
+    proto = onnx.load_model_from_string(model)
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    kept = [value for value in proto.graph.input if value.name not in weights]
+    del proto.graph.input[:]
+    proto.graph.input.extend(kept)
+    return proto.SerializeToString()
