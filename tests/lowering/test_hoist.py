@@ -40,6 +40,11 @@ def branched(w, b, x):
     return jax.lax.cond(x.sum() > 0, one, lambda: x * b), jax.lax.cond(x.sum() < 0, one, lambda: x * b)
 
 
+def spread(w, b, x):
+    wide = jnp.broadcast_to(b, x.shape)  # the rest reads it, and so does the sum of it, which is early
+    return x * wide, wide.sum() * b
+
+
 def primitives(closed) -> list[str]:
     found = []
     for eqn in closed.jaxpr.eqns:
@@ -49,7 +54,7 @@ def primitives(closed) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("program", [plain, looped, branched])
+@pytest.mark.parametrize("program", [plain, looped, branched, spread])
 def test_both_halves_together_are_the_program(program):
     halves = split(jax.make_jaxpr(program)(W, B, X), [True, True, False])
     assert halves is not None

@@ -99,20 +99,23 @@ def _halves(closed: Any, known: Sequence[bool]) -> tuple[Split, bool]:
 
 
 def _demoted(records: Sequence[_Record], outputs: Sequence[_Operand]) -> tuple[list[_Record], list[_Operand]]:
-    """Equations and results, with those late that spread early values, cost little, and are read late."""
+    """Equations and results; those that spread early values, cost little and are read late count as constants.
+
+    Either half then computes them where it reads them: an early equation may read the same values.
+    """
     read = {x.number for x in outputs if isinstance(x, _Place)}
-    late: set[int] = set()
+    demoted: set[int] = set()
     for record in reversed(records):
         if record.when == _EARLY and record.kind == _SPREAD and not read.isdisjoint(record.results):
-            late.update(record.results)
-        if record.when == _LATE or not late.isdisjoint(record.results):
+            demoted.update(record.results)
+        if record.when == _LATE or not demoted.isdisjoint(record.results):
             read.update(x.number for x in record.operands if isinstance(x, _Place))
 
     def place(x: _Operand) -> _Operand:
-        return replace(x, when=_LATE) if isinstance(x, _Place) and x.number in late else x
+        return replace(x, when=_CONSTANT) if isinstance(x, _Place) and x.number in demoted else x
 
     found = [
-        replace(r, operands=tuple(map(place, r.operands)), when=r.when if late.isdisjoint(r.results) else _LATE)
+        replace(r, operands=tuple(map(place, r.operands)), when=r.when if demoted.isdisjoint(r.results) else _CONSTANT)
         for r in records
     ]
     return found, [*map(place, outputs)]
@@ -259,7 +262,7 @@ def _late_branch(late: Callable[..., list[Any]], begin: int, count: int, made: i
 
 
 def _live(records: Sequence[_Record], outputs: Sequence[_Operand], *, late: bool) -> list[_Record]:
-    """One half's equations that its outputs or side effects depend on; both halves compute constants."""
+    """One half's equations that its outputs or side effects depend on; either half computes constants it reads."""
     wanted = {x.number for x in outputs if isinstance(x, _Place)}
     found: list[_Record] = []
     for record in reversed(records):
