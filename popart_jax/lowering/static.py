@@ -192,6 +192,7 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
             fresh.env[top] = seen
             continue
         producer = top.producer()
+        only_shaped: ir.Value | None = None
         chain.append(top.name or "")
         if producer is None:
             return None, chain[::-1]
@@ -199,8 +200,9 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
             shaped = lookup(walk, producer.inputs[0])
             if shaped is not None and any(map(symbols.is_symbol, np.shape(shaped))):
                 return None, chain[::-1]
-            if shaped is not None:
-                fresh.env[producer.inputs[0]] = np.broadcast_to(np.zeros((), np.float32), np.shape(shaped))
+            if shaped is not None and producer.inputs[0] not in fresh.env:
+                only_shaped = producer.inputs[0]
+                fresh.env[only_shaped] = np.broadcast_to(np.zeros((), np.float32), np.shape(shaped))
         missing = [v for v in needs(producer) if v not in fresh.env]
         if missing:
             pending.extend(missing)
@@ -209,6 +211,8 @@ def _fold_back(walk: Walk, value: ir.Value) -> tuple[Any, list[str]]:
         if lowering is None or "key" in lowering.context:
             return None, chain[::-1]
         fresh.run(Step(producer, lowering, 0, ()))
+        if only_shaped is not None:
+            del fresh.env[only_shaped]  # others read its value
     return fresh.env[value], chain
 
 

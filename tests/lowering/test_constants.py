@@ -96,3 +96,14 @@ def test_sizes_are_folded_in_every_transformation(transform):
     }
     x = np.arange(24, dtype=np.float32).reshape(3, 2, 4)
     np.testing.assert_allclose(ways[transform](x), x / 2, rtol=1e-6)
+
+
+def test_a_shape_read_of_a_tensor_leaves_its_value_to_other_readers():
+    """The size [6, 1] follows from a parameter; `d` is an output, so that it is at hand when its shape is asked for."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> f (float[1] x) => (float[n, m] y, float[1] d)
+    <float[1] w = {3}> {
+        d = Add(w, w) s = Shape(d) o = Mul(s, s) v = Cast<to = 7>(d) n = Concat<axis = 0>(v, o) y = Expand(x, n)
+    }"""
+    model, x = parser.parse_model(text), np.ones(1, np.float32)
+    fn, params = popart.to_jax(model)
+    np.testing.assert_array_equal(fn.jit(params, {"x": x})["y"], ReferenceEvaluator(model).run(None, {"x": x})[0])
