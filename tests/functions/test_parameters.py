@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import popart_jax as popart
 
@@ -86,6 +87,23 @@ def test_a_function_that_is_called_twice_has_one_weight() -> None:
     (name,) = params
     x = np.ones((1, 2), np.float32)
     np.testing.assert_allclose(fn({name: np.array([3.0, 5.0], np.float32)}, x)["y"], [[9.0, 25.0]])
+
+
+def test_a_function_that_nobody_calls_has_no_weights(tmp_path: Path) -> None:
+    """`left` calls itself a function, `inner`, that the graph calls too; only what the graph reaches counts."""
+    body = "(a) => (b) {{ w = Constant<value = float[2] {{1, {}}}>() c = {}(a) b = Mul(c, w) }}"
+    text = f"""<{HEAD[:-1]}, "m": 1]> g (float[2] x) => (float[2] y) {{ y = m.used(x) }}
+    <domain: "m", opset_import: ["": 17]> inner (a) => (b) {{ v = Constant<value = float[2] {{3, 4}}>() b = Add(a, v) }}
+    <domain: "m", opset_import: ["": 17, "m": 1]> used {body.format(2, "m.inner")}
+    <domain: "m", opset_import: ["": 17, "m": 1]> left {body.format(5, "m.inner")}"""
+    model, x = onnx.parser.parse_model(text), np.array([1, -2], np.float32)
+    fn, params = popart.to_jax(model)
+    assert set(params) == {"w", "v"}
+    np.testing.assert_allclose(fn(params, x)["y"], ReferenceEvaluator(model).run(None, {"x": x})[0], rtol=1e-6)
+    fn.save(tmp_path / "m.onnx", {n: 2 * p for n, p in params.items()})
+    kept = {f.name: f.node[0].attribute[0].t for f in onnx.load(tmp_path / "m.onnx").functions}
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(kept["used"]), [2, 4])
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(kept["left"]), [1, 5])
 
 
 @pytest.mark.parametrize("other", ["float {0.25}", "int64[2] {7, 8}"])

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...errors import popart_exception
-from ..checks.structure import bodies
+from ..checks.structure import bodies, every_node
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +85,26 @@ def stored_floats(model: ir.Model) -> dict[str, Stored]:
 
 
 def _graphs(model: ir.Model) -> Iterator[tuple[str, Any]]:
-    """Every graph with the name of what it belongs to: the main graph, those inside it, functions and those inside."""
+    """Every graph with the name of what it belongs to: the main graph, those inside it, called functions and so on."""
     yield "", model.graph
     yield from _inner(model.graph)
-    for function in model.functions.values():
-        yield function.name, function
-        yield from _inner(function)
+    called = _called(model)
+    for identifier, function in model.functions.items():
+        if identifier in called:
+            yield function.name, function
+            yield from _inner(function)
+
+
+def _called(model: ir.Model) -> set[ir.OperatorIdentifier]:
+    """The functions that the main graph calls, or that those call: of others nothing is left after inlining."""
+    found: set[ir.OperatorIdentifier] = set()
+    pending: list[Iterable[ir.Node]] = [model.graph]
+    while pending:
+        names = {node.op_identifier() for node in every_node(pending.pop())}
+        fresh = (names & model.functions.keys()) - found
+        found |= fresh
+        pending += [model.functions[name] for name in fresh]
+    return found
 
 
 def _inner(graph: Iterable[ir.Node]) -> Iterator[tuple[str, ir.Graph]]:
