@@ -128,6 +128,8 @@ _UPDATES: dict[str, Callable[[Any], Callable[[Any], jax.Array]]] = {
     "max": lambda ref: ref.max,
     "min": lambda ref: ref.min,
 }
+_OF_BOOLS = {"add": "max", "mul": "min"}
+"""Sums and products of truth values, as NumPy and ONNX Runtime have them: or, and."""
 
 
 def _known(index: tuple[slice | Array, ...]) -> tuple[slice | np.ndarray, ...]:
@@ -141,6 +143,8 @@ def _write(data: Array, index: tuple[Any, ...], updates: Array, reduction: str) 
         copy = np.array(data, object)
         copy[_known(index)] = updates
         return copy
+    if data.dtype == np.bool_:
+        reduction = _OF_BOOLS.get(reduction, reduction)
     return _UPDATES[reduction](jnp.asarray(data).at[index])(jnp.asarray(updates))
 
 

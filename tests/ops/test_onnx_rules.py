@@ -242,3 +242,16 @@ def test_popart_takes_no_seed_attribute() -> None:
         run("RandomUniformLike", [np.zeros(3, F32)], seed=1.0, settings=POPART)
     with pytest.raises(popart_exception, match="Unsupported data type requested: INT32"):
         run("RandomNormalLike", [np.zeros(3, np.int32)], settings=POPART)
+
+
+@pytest.mark.parametrize("reduction", ["add", "mul"])
+@pytest.mark.parametrize(("op", "shape"), [("ScatterElements", (3, 1)), ("ScatterND", (3,))])
+def test_truth_values_are_added_and_multiplied_while_scattering(
+    op: str, shape: tuple[int, ...], reduction: str
+) -> None:
+    data = np.array([False, False, True, True]).reshape((4, *shape[1:]))
+    inputs = [data, np.array([[0], [2], [2]]), np.array([True, False, True]).reshape(shape)]
+    made = model(op, inputs, reduction=reduction)
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    (expected,) = session.run(None, {v.name: x for v, x in zip(session.get_inputs(), inputs, strict=True)})
+    np.testing.assert_array_equal(run(op, inputs, reduction=reduction)[0], expected)
