@@ -166,6 +166,14 @@ def wide(x: Any) -> Any:
     return x if x.dtype == kind else x.astype(kind)
 
 
+def settled(x: Any) -> Any:
+    """The rounded numbers themselves: compilers can't contract their product with the sum that reads it (FMA).
+
+    XLA's compilers for CPUs and GPUs contract across barriers, bit casts and `reduce_precision`, not across a choice.
+    """
+    return jnp.where(x == x, x, jnp.nan) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
 def times_power_of_two(x: Any, power: Any) -> Any:
     """Float32 numbers times 2**power, exactly in the normal range; `jnp.ldexp` has powers, which GPUs approximate."""
     half = jnp.asarray(power, jnp.int32) // 2

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..errors import popart_exception
-from .arrays import Array
+from .arrays import Array, settled
+from .kernels import IPU, platform
 
 AXIS = "replica"
 
@@ -128,9 +129,15 @@ def all_reduce(x: Array, operator: int = 0, groups: Groups | None = None) -> Arr
         return x
     if not 0 <= operator < len(_REDUCERS):
         raise popart_exception(f"Unknown collective operator {operator}.")
+    x = _sent(x)
     if groups.size > 1 and groups.whole and operator in _DIRECT:
         return _DIRECT[operator](_wide(x), AXIS).astype(x.dtype)
     return _REDUCERS[operator](gather(x, groups))
+
+
+def _sent(x: Array) -> Array:
+    """What leaves a replica is rounded, though XLA computes all replicas in one program where they share a device."""
+    return x if platform() == IPU else settled(x)
 
 
 def _wide(x: Array) -> Array:
@@ -149,7 +156,7 @@ def reduce_scatter(x: jax.Array, operator: int = 0, groups: Groups | None = None
     part = -(-x.size // groups.size)
     flat = jnp.pad(x.reshape(-1), (0, part * groups.size - x.size))
     if operator == 0 and groups.size > 1 and groups.whole:
-        return cast("jax.Array", lax.psum_scatter(_wide(flat), AXIS, tiled=True)).astype(x.dtype)
+        return cast("jax.Array", lax.psum_scatter(_wide(_sent(flat)), AXIS, tiled=True)).astype(x.dtype)
     return lax.dynamic_slice_in_dim(all_reduce(flat, operator, groups), groups.position() * part, part)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
 from popart_jax import popxl
+from popart_jax.ops.replicas import Groups, all_reduce
 from popart_jax.popxl import ops
 from popart_jax.popxl.ops import collectives
 
@@ -193,3 +195,15 @@ def test_replicas_need_another_device_than_cpu():
         popxl.Session(popxl.Ir(), "cpu")
     with pytest.raises(ValueError):
         popxl.Session(ir, "tpu")
+
+
+@pytest.mark.parametrize("groups", [Groups(4), Groups(2, 2)])
+def test_a_product_is_rounded_before_replicas_add_it(groups):
+    """To the last bit, so that a program's numbers don't depend on what XLA fuses with the sum (FMA)."""
+    a, b = np.random.default_rng(0).normal(size=(2, 4, 3, 64)).astype(np.float32)
+    sums = jax.vmap(lambda a, b: all_reduce(a * b, 0, groups), axis_name="replica")
+    fusing = jax.jit(
+        sums, compiler_options={"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+    )
+    members = [[r for r in range(4) if (r - q) % groups.stride == 0] for q in range(4)]
+    np.testing.assert_array_equal(fusing(a, b), np.add.reduce((a * b)[np.array(members)], axis=1))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import popxl
 from ...errors import popart_exception
-from ...ops.arrays import Array
+from ...ops.arrays import Array, settled
 from ...popxl import custom_ops, ops
 from .simple import DOMAIN
 
@@ -27,14 +27,9 @@ def _turned(t: Any, sin: Any, cos: Any, rotary_dim: int) -> Any:
     turned, rest = t[..., :rotary_dim], t[..., rotary_dim:]
     even, odd = turned[..., 0::2], turned[..., 1::2]
     sin, cos = (table.astype(t.dtype)[:, :, None, :] for table in (sin, cos))
-    first = _rounded(even * cos) - _rounded(odd * sin)
-    second = _rounded(odd * cos) + _rounded(even * sin)
+    first = settled(even * cos) - settled(odd * sin)
+    second = settled(odd * cos) + settled(even * sin)
     return jnp.concatenate([jnp.stack([first, second], axis=-1).reshape(turned.shape), rest], axis=-1)
-
-
-def _rounded(product: Any) -> Any:
-    """The product itself, in a form that compilers do not contract into a fused multiply-add."""
-    return jnp.nextafter(jnp.nextafter(product, jnp.inf), -jnp.inf)
 
 
 _ROTARY_POS_EMBED = custom_ops.define(
