@@ -6,6 +6,8 @@ variables, constants, streamed inputs and protected tensors are never overwritte
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx_ir as ir
 
 from .facts import same_type
@@ -15,7 +17,11 @@ PREFERRED = frozenset({"Conv", "MatMul"})
 
 
 def make_inplace(
-    graph: ir.Graph, operators: Operators, protected: frozenset[str] = frozenset(), prefer_products: bool = False
+    graph: ir.Graph,
+    operators: Operators,
+    protected: frozenset[str] = frozenset(),
+    prefer_products: bool = False,
+    repeated: Callable[[ir.Node], bool] = lambda node: False,
 ) -> int:
     """Turn ops of one graph into their in-place variants, in schedule order.
 
@@ -29,21 +35,30 @@ def make_inplace(
         Tensors whose value must survive: anchors.
     prefer_products
         Overwrite the operand of Add that a convolution or matmul made (UpdateInplacePrioritiesForIpu).
+    repeated
+        Whether an op runs again later, from the same operands (implicit recomputation): it may only become a view.
 
     Returns
     -------
     int
         Number of ops changed.
     """
-    return _Buffers(graph, operators, protected, prefer_products).run()
+    return _Buffers(graph, operators, protected, prefer_products, repeated).run()
 
 
 class _Buffers:
     """Which values share a buffer, and when each was read for the last time."""
 
-    def __init__(self, graph: ir.Graph, operators: Operators, protected: frozenset[str], prefer_products: bool) -> None:
+    def __init__(
+        self,
+        graph: ir.Graph,
+        operators: Operators,
+        protected: frozenset[str],
+        prefer_products: bool,
+        repeated: Callable[[ir.Node], bool],
+    ) -> None:
         self.graph, self.operators = graph, operators
-        self.protected, self.prefer_products = protected, prefer_products
+        self.protected, self.prefer_products, self.repeated = protected, prefer_products, repeated
         self.position = {node: i for i, node in enumerate(graph)}
         self.root: dict[ir.Value, ir.Value] = {}
         self.members: dict[ir.Value, list[ir.Value]] = {}
@@ -58,7 +73,7 @@ class _Buffers:
                 self._share(value, node.outputs[0])
             node.op_type, node.domain = facts.view, GRAPHCORE
             return True
-        for position, form in self._choices(node, facts):
+        for position, form in () if self.repeated(node) else self._choices(node, facts):
             value = node.inputs[position] if position < len(node.inputs) else None
             if value is not None and same_type(value, node.outputs[0]) and self._free(value, node):
                 self._share(value, node.outputs[0])

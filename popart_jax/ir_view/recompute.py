@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import onnx_ir as ir
@@ -37,6 +37,16 @@ def annotate(graph: ir.Graph, facts: IrFacts, last: int = 0) -> None:
             node.meta[nodes.RECOMPUTE_TYPE] = given or (RECOMPUTE if node in again else CHECKPOINT)
     if facts.options.explicit_recomputation:
         _make_explicit(graph, last)
+
+
+def runs_again(facts: IrFacts) -> Callable[[ir.Node], bool]:
+    """Whether an op runs a second time, on what its pipeline stage has stashed, without a copy of it in the list."""
+    implicit = facts.options.pipelining and not facts.options.explicit_recomputation
+
+    def again(node: ir.Node) -> bool:
+        return implicit and nodes.note(node, nodes.RECOMPUTE_TYPE) == RECOMPUTE
+
+    return again
 
 
 def _given(node: ir.Node) -> str | None:

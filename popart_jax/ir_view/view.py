@@ -136,7 +136,7 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: 
     if "InPlace" in selection:
         prefer = "UpdateInplacePrioritiesForIpu" in selection
         for each in sharing.all_graphs(graph):
-            patterns.make_inplace(each, operator_facts, protected, prefer)
+            patterns.make_inplace(each, operator_facts, protected, prefer, recompute.runs_again(facts))
 
 
 def _sweep(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> patterns.SweepLog:

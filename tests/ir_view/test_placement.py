@@ -104,6 +104,17 @@ def test_copies_of_explicit_recomputation_stand_in_the_stage_that_reads_them():
     assert {op["inputs"][0]["name"] for op in find(facts, "DynamicUpdate")} == {"x", "r_c1"}
 
 
+@pytest.mark.parametrize("explicit", [False, True])
+def test_what_a_stage_computes_again_overwrites_nothing(explicit):
+    """But for views; with copies of their own in the list, both runs may."""
+    facts = placed(pipelining=True, accumulate=True, accumulation_factor=6, recomputation="Pipeline",
+                   explicit_recomputation=explicit, explicit_ir=explicit)  # fmt: skip
+    form = "ReluInplace" if explicit else "Relu"
+    assert {op["type"] for op in ops(facts) if op["type"] in ("Relu", "ReluInplace")} == {form}
+    again = [op["type"] for op in ops(facts) if op["attributes"]["recompute"] == "YES"]
+    assert "ReshapeInplace" in again
+
+
 def test_inference_pipeline_has_no_stash():
     facts = inference(placed(pipelining=True), "p")
     assert not find(facts, "Stash")
