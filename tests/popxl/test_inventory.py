@@ -26,6 +26,7 @@ def test_module_has_every_name(module):
     assert not missing, f"{module} lacks {missing}"
     for sub in INVENTORY[module].get("__submodules__", []):
         importlib.import_module(_ours(f"{module}.{sub}"))
+        assert hasattr(found, sub), f"{module} does not lead to its module {sub}"
 
 
 @pytest.mark.parametrize("module", sorted(INVENTORY))
