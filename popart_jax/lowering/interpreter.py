@@ -325,7 +325,7 @@ def _checked(step: Step, walk: Walk, operands: list[Any], **attributes: Any) -> 
         raise popart_exception(words)
     types_match = operand_types.types_match(step.node, typed, opset, popart)
     wrong = "" if types_match else operand_types.wrong_type(step.node, typed, opset, popart)
-    if wrong and walk.settings.types_only and walk.settings.popart:
+    if wrong and walk.settings.popart and (walk.settings.types_only or operand_types.are_integers(step.node, typed)):
         made = _call(step, walk, operand_types.cast_operands(step, operands, opset), attributes)
         return operand_types.cast_results(step.node, operands, made, opset)
     if not wrong and (None in step.node.inputs or len(operands) < step.lowering.least_inputs):

@@ -14,7 +14,7 @@ from ..errors import popart_exception
 from . import primitives
 from .arrays import Array, is_float, namespace
 from .elementwise import legacy_align
-from .operator import ELEMENTWISE, NON_LINEARITY, ROUNDS, PopxlClass, gradient, operator
+from .operator import ELEMENTWISE, NON_LINEARITY, OF_INTEGERS, ROUNDS, PopxlClass, gradient, operator
 from .registry import direct, lowers
 from .two_way import with_jvp
 
@@ -27,13 +27,13 @@ operator(
 )
 operator(
     "Softplus",
-    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS,
     gradients=[gradient("SoftPlusGrad", "g x0")],
     inplace="SoftplusInplace",
 )
 operator(
     "Softsign",
-    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS,
     gradients=[gradient("SoftSignGrad", "g x0")],
     inplace="SoftsignInplace",
 )
@@ -91,7 +91,12 @@ def prelu_1(x: Array, slope: Array, /) -> Array:
     return prelu(x, slope.reshape(()) if shared else legacy_align(x, slope, 1, 1))
 
 
-operator("Elu", ELEMENTWISE | NON_LINEARITY | ROUNDS, gradients=[gradient("EluGrad", "g x0")], inplace="EluInplace")
+operator(
+    "Elu",
+    ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS,
+    gradients=[gradient("EluGrad", "g x0")],
+    inplace="EluInplace",
+)
 
 
 @lowers("Elu", 1)
@@ -106,7 +111,12 @@ def celu(x: Array, /, *, alpha: float = 1.0) -> Array:
     return blend(x, upper, a * jnp.expm1(_below(x) / a))
 
 
-operator("Selu", ELEMENTWISE | NON_LINEARITY | ROUNDS, gradients=[gradient("SeluGrad", "g x0")], inplace="SeluInplace")
+operator(
+    "Selu",
+    ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS,
+    gradients=[gradient("SeluGrad", "g x0")],
+    inplace="SeluInplace",
+)
 
 
 @lowers("Selu", 6)
@@ -162,7 +172,7 @@ def swiglu(gate: Array, value: Array, /, *, alpha: float = 1.0) -> Array:
 
 operator(
     "HardSigmoid",
-    ELEMENTWISE | NON_LINEARITY | ROUNDS,
+    ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS,
     gradients=[gradient("HardSigmoidGrad", "g x0")],
     inplace="HardSigmoidInplace",
 )
@@ -194,7 +204,7 @@ def _bounded_line_jvp(slope: Any, shift: Any, primals: tuple[Array], tangents: t
 
 operator(
     "ThresholdedRelu",
-    ELEMENTWISE | NON_LINEARITY,
+    ELEMENTWISE | NON_LINEARITY | OF_INTEGERS,
     gradients=[gradient("ThresholdedReluGrad", "g x0")],
     inplace="ThresholdedReluInplace",
 )

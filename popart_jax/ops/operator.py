@@ -66,6 +66,8 @@ class Trait(enum.Flag):
     UPDATES = enum.auto()
     """Is part of an optimizer: computes or applies the update of a variable."""
 
+    OF_INTEGERS = enum.auto()
+    """PopART's also takes integers, which ONNX's does not: it computes with floats and drops the fractions."""
     MOVES_ROWS = enum.auto()
     """Moves rows of its data unchanged, in a way that `lowering.dynamic_sizes.routed` follows."""
     ROW_BY_ROW = enum.auto()
@@ -96,6 +98,7 @@ BETWEEN_REPLICAS = Trait.BETWEEN_REPLICAS
 NOT_DIFFERENTIABLE = Trait.NOT_DIFFERENTIABLE
 LOSS = Trait.LOSS
 UPDATES = Trait.UPDATES
+OF_INTEGERS = Trait.OF_INTEGERS
 
 _INHERITED = PRODUCT | EXPENSIVE | RANDOM | RECURRENT | NORM | NOT_OUTLINED
 """Traits that a gradient operator takes over from its forward operator."""

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from popart_jax.errors import popart_exception, poplibs_exception
+from popart_jax.errors import NodeError, popart_exception, poplibs_exception
 from popart_jax.lowering import Settings, evaluate
 from popart_jax.ops import replicas
 
@@ -302,3 +302,27 @@ def test_fixed_loop_is_one_scan():
 
     assert str(jax.make_jaxpr(fn)(1.0, 2.0)).count("scan[") == 1
     assert jax.jit(jax.grad(fn, 1))(jnp.float32(1), jnp.float32(2)) == 80
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_activations_of_integers_drop_the_fractions(dtype):
+    """PopART's take integers, ONNX's don't; those that neither takes are refused."""
+    kinds = {
+        "Elu": lambda x: np.where(x > 0, x, np.expm1(x)),
+        "Selu": lambda x: 1.0507 * np.where(x > 0, x, 1.67326 * np.expm1(x)),
+        "HardSigmoid": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
+        "Softplus": lambda x: np.log1p(np.exp(x)),
+        "Softsign": lambda x: x / (1 + np.abs(x)),
+        "ThresholdedRelu": lambda x: np.where(x > 1, x, 0),
+    }
+    x = np.array([7, 1, 0] if dtype is np.uint8 else [-7, -1, 5], dtype)
+    whole = graph([helper.make_node(kind, ["x"], [kind]) for kind in kinds], ["x"], kinds)
+    settings = Settings(dict(whole.opset_imports), popart=True)
+    found = jax.jit(lambda x: evaluate(whole.graph, {"x": x}, list(kinds), settings))(x)
+    for kind, reference in kinds.items():
+        assert found[kind].dtype == dtype
+        np.testing.assert_array_equal(found[kind], np.trunc(reference(x.astype(float))).astype(dtype), err_msg=kind)
+        with pytest.raises(NodeError, match="takes"):
+            run(kind, [x])
+    with pytest.raises(NodeError, match="takes"):
+        run("Sigmoid", [x], settings=POPART)

@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx import defs
 
+from ...ops import Trait, facts
 from ...ops.arrays import device_dtype, dtype_name, is_text
 from ..resolve import Step
 
@@ -151,11 +152,17 @@ def _dtype_label(dtype: np.dtype) -> str:
     return "STRING" if dtype.kind in "OUS" else dtype_name(np.zeros(0, dtype))
 
 
+def are_integers(node: ir.Node, operands: Sequence[Any]) -> bool:
+    """Whether all operands are integers, and PopART's operator takes such too."""
+    takes = facts(node.op_type).has(Trait.OF_INTEGERS)
+    return takes and all(kind(_name(x)) == "int" for x in operands if hasattr(x, "dtype"))
+
+
 def cast_operands(step: Step, operands: Sequence[Any], version: int) -> list[Any]:
     """Operands cast to types that the operator takes, except static operands: the translation checks those.
 
     PopART builds operators without looking at types (supplement 4.2); their results have types too (`cast_results`),
-    and they are refused only when the device is prepared.
+    and they are refused only when the device is prepared. Integers of an operator `OF_INTEGERS` are not refused.
     """
     formals = signature(_domain(step.node), step.node.op_type, version)
     taken = list(operands)
