@@ -75,10 +75,11 @@ def parameters(network: Network) -> int:
 @functools.lru_cache(maxsize=256)
 def inference_program(network: Network) -> Program:
     """One batch: inputs come from the host, the result goes there."""
-    weights = [jax.ShapeDtypeStruct(shape, nn.DATA) for shape in weights_of(network)]
+    recorded = _recorded_weights(network)
+    weights = [jax.ShapeDtypeStruct(shape, nn.DATA) for shape in recorded.shapes]
 
     def run(weights: list[Array], *inputs: Array) -> Array:
-        return network.forward(Weights(weights), *inputs)
+        return network.forward(Weights(weights, recorded.repeats), *inputs)
 
     jaxpr = jax.make_jaxpr(run)(weights, *network.inputs)
     streams = [Argument(f"input{i}", "stream") for i in range(len(network.inputs))]
@@ -90,12 +91,13 @@ def inference_program(network: Network) -> Program:
 @functools.lru_cache(maxsize=256)
 def training_program(network: Network, system: System) -> Program:
     """One step: gradients of all micro-batches added up, exchanged between replicas, and an update of Adam."""
-    weights = [jax.ShapeDtypeStruct(shape, nn.DATA) for shape in weights_of(network)]
+    recorded = _recorded_weights(network)
+    weights = [jax.ShapeDtypeStruct(shape, nn.DATA) for shape in recorded.shapes]
     state = (weights, weights, weights)
     batches = [jax.ShapeDtypeStruct((system.accumulation, *x.shape), x.dtype) for x in network.inputs]
 
     def loss(weights: list[Array], *inputs: Array) -> Array:
-        scores = network.forward(Weights(weights), *inputs)
+        scores = network.forward(Weights(weights, recorded.repeats), *inputs)
         return lax.reduce_sum(jnp.square(scores), tuple(range(scores.ndim)))
 
     def step(state: tuple[list[Array], ...], *inputs: Array) -> tuple[list[Array], ...]:
