@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,6 +20,8 @@ from popart_jax.ops.kernels import library_called, staying, tracing_for
 
 RNG = np.random.default_rng(0)
 pytestmark = pytest.mark.filterwarnings("ignore:The model has no trainable parameters")
+Arrays = dict[str, Any]
+Traced = tuple[Callable[[Arrays, Arrays], Arrays], tuple[Arrays, Arrays]]
 
 
 def byte(kind: Any, *shape: int, extreme: bool = False) -> np.ndarray:
@@ -41,21 +44,35 @@ def model(op: str, inputs: dict[str, np.ndarray], fed: set[str], **attributes: A
     return oh.make_model(graph, opset_imports=[oh.make_opsetid("", 13)], ir_version=8)
 
 
-def results(op: str, inputs: dict[str, np.ndarray], fed: set[str], **attributes: Any) -> np.ndarray:
-    """As XLA computes it in programs for files, which must be what oneDNN makes of it where that is there."""
+def traces(op: str, inputs: dict[str, np.ndarray], fed: set[str], **attributes: Any) -> Traced:
+    """As XLA computes it in programs for files, on a GPU and on a TPU, and what oneDNN makes of it where that is there.
+
+    Only traced by `one_program`: to compile each on its own takes most of the time.
+    """
     fn, params = popart_jax.to_jax(model(op, inputs, fed, **attributes))
-    feed = {n: inputs[n] for n in fed}
-    with staying(False):
-        found = np.asarray(jax.jit(lambda *args: fn(*args))(params, feed)["y"])
-    if op.endswith("Integer"):
-        with staying(False), tracing_for("gpu"):  # and on a TPU
-            there = np.asarray(jax.jit(lambda *args: fn(*args))(params, feed)["y"])
-        np.testing.assert_array_equal(there, found)
-    with staying():
-        called = np.asarray(jax.jit(lambda *args: fn(*args))(params, feed)["y"])
-        assert library_called() == onednn.usable()
-    np.testing.assert_array_equal(called, found)
-    return found
+
+    def trace(params: Arrays, feed: Arrays) -> Arrays:
+        with staying(False):
+            found = {"file": fn(params, feed)["y"]}
+        if op.endswith("Integer"):
+            with staying(False), tracing_for("gpu"):  # and on a TPU
+                found["gpu"] = fn(params, feed)["y"]
+        with staying():
+            found["called"] = fn(params, feed)["y"]
+            assert library_called() == onednn.usable()
+        return found
+
+    return trace, (params, {n: inputs[n] for n in fed})
+
+
+def one_program(*cases: Traced) -> list[np.ndarray]:
+    """The result of each case, which must be the same by all ways."""
+    made = jax.jit(lambda feeds: [trace(*feed) for (trace, _), feed in zip(cases, feeds, strict=True)])
+    found = [{way: np.asarray(y) for way, y in one.items()} for one in made([feed for _, feed in cases])]
+    for one in found:
+        for way, there in one.items():
+            np.testing.assert_array_equal(there, one["file"], way)
+    return [one["file"] for one in found]
 
 
 def reference(op: str, inputs: dict[str, np.ndarray], **attributes: Any) -> np.ndarray:
@@ -69,12 +86,14 @@ def reference(op: str, inputs: dict[str, np.ndarray], **attributes: Any) -> np.n
 @pytest.mark.parametrize("kinds", [("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8"), ("int8", "int8")])
 def test_matrix_products_are_exact_whatever_the_zero_points(kinds, known, extreme):
     a, b = byte(kinds[0], 2, 5, 1100, extreme=extreme), byte(kinds[1], 1100, 7, extreme=extreme)
+    cases, exact = [], []
     for p, q in ((byte(kinds[0]), byte(kinds[1])), (byte(kinds[0], 5), byte(kinds[1], 7)), (None, None)):
         inputs = {"a": a, "b": b} | ({} if p is None else {"p": p, "q": q})
         rows = 0 if p is None else p.astype(np.int64).reshape(-1, 1)
         columns = 0 if q is None else q.astype(np.int64)
-        wanted = (a.astype(np.int64) - rows) @ (b.astype(np.int64) - columns)
-        found = results("MatMulInteger", inputs, {"a"} if known else set(inputs))
+        exact.append((a.astype(np.int64) - rows) @ (b.astype(np.int64) - columns))
+        cases.append(traces("MatMulInteger", inputs, {"a"} if known else set(inputs)))
+    for found, wanted in zip(one_program(*cases), exact, strict=True):
         assert found.dtype == np.int32
         np.testing.assert_array_equal(found, wanted)
 
@@ -107,8 +126,8 @@ def test_convolutions_are_exact(name, kinds, extreme):
     infos = [oh.make_tensor_value_info(n, onnx.TensorProto.DOUBLE, v.shape) for n, v in wide.items()]
     graph = oh.make_graph([node], "g", infos, [oh.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, None)])
     (exact,) = ReferenceEvaluator(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 13)])).run(None, wide)
-    for fed in ({"x"}, {"x", "w", "p", "q"}):
-        found = results("ConvInteger", {"x": x, "w": w, "p": p, "q": q}, fed, **attributes)
+    inputs = {"x": x, "w": w, "p": p, "q": q}
+    for found in one_program(*(traces("ConvInteger", inputs, fed, **attributes) for fed in ({"x"}, set(inputs)))):
         np.testing.assert_array_equal(found, np.rint(exact))
 
 
@@ -122,14 +141,14 @@ def test_quantised_layers_agree_with_onnx(per_filter):
     inputs = {"x": x} | scales | {"w": w} | of_weights | of_result
     inputs = {n: np.asarray(v) for n, v in inputs.items()} | {"bias": RNG.integers(-9999, 9999, 6).astype(np.int32)}
     wanted = reference("QLinearConv", inputs, pads=[1, 1, 1, 1])
-    found = results("QLinearConv", inputs, {"x"}, pads=[1, 1, 1, 1])
+    (found,) = one_program(traces("QLinearConv", inputs, {"x"}, pads=[1, 1, 1, 1]))
     assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1  # where a product lies between two
     assert np.mean(found != wanted) < 0.01
     a, b = byte("uint8", 5, 900), byte("int8", 900, 7)
     inputs = {"a": a} | {f"a{n[1:]}": v for n, v in scales.items()} | {"b": b, "b_scale": np.float32(0.01)}
     inputs = {n: np.asarray(v) for n, v in (inputs | {"b_zero": np.int8(3)} | of_result).items()}
     wanted = reference("QLinearMatMul", inputs)
-    found = results("QLinearMatMul", inputs, {"a"})
+    (found,) = one_program(traces("QLinearMatMul", inputs, {"a"}))
     assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
     assert np.mean(found != wanted) < 0.05
 
