@@ -36,16 +36,24 @@ CONVOLUTIONS = {
 }
 
 
+def ways(computation: Computation[..., Any], call: Callable[[Callable[..., Any]], Callable[..., Any]], *given: Any):
+    """What the platform's form and the plain one give, from one program."""
+    return jax.jit(lambda *given: [call(fn)(*given) for fn in (computation, computation.plain)])(*given)
+
+
 def same(computation: Computation[..., Any], call: Callable[[Callable[..., Any]], Callable[..., Any]], *given: Any):
     """Values and gradients of the platform's form and of the plain one."""
     shapes = jax.eval_shape(call(computation), *given)
     weights = jax.tree.map(lambda y: jnp.asarray(RANDOM.normal(size=y.shape)), shapes)
 
-    def both(fn: Callable[..., Any], weights: Any, *given: Any) -> tuple[Any, Any]:
-        values, back = jax.vjp(call(fn), *given)
-        return values, back(weights)
+    def both(fn: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
+        def results(weights: Any, *given: Any) -> tuple[Any, Any]:
+            values, back = jax.vjp(call(fn), *given)
+            return values, back(weights)
 
-    form, plain = (jax.jit(both, static_argnums=0)(fn, weights, *given) for fn in (computation, computation.plain))
+        return results
+
+    form, plain = ways(computation, both, weights, *given)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11), form[0], plain[0])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10), form[1], plain[1])
 
@@ -66,7 +74,7 @@ def test_group_norm(shape: tuple[int, ...], groups: int):
 @pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
 def test_group_norm_of_special_values(special: float):
     x = jnp.asarray(RANDOM.normal(size=(2, 6, 3, 4))).at[1, 2, 0, 1].set(special)
-    for found, plain in zip(group_standardise(x, 3, 1e-3), group_standardise.plain(x, 3, 1e-3), strict=True):
+    for found, plain in zip(*ways(group_standardise, lambda fn: lambda x: fn(x, 3, 1e-3), x), strict=True):
         np.testing.assert_allclose(found, plain, rtol=1e-11, atol=1e-11)
 
 
@@ -89,16 +97,17 @@ def test_sums_of_windows(name: str):
 def test_maxima_of_strided_windows_over_the_edge(kernel, strides, dilations, pads, ceil, size):
     win = window(size, kernel, strides, dilations, pads, "NOTSET", ceil)
     x = jnp.asarray(RANDOM.normal(size=(2, 3, *size)))
-    given = (x, win, -np.inf, jnp.maximum, lax.max)
-    np.testing.assert_array_equal(fold_windows(*given), fold_windows.plain(*given))
+    np.testing.assert_array_equal(
+        *ways(fold_windows, lambda fold: lambda x: fold(x, win, -np.inf, jnp.maximum, lax.max), x)
+    )
 
 
 @pytest.mark.parametrize("special", [0.0, np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("name", WINDOWS)
 def test_maxima_of_windows(name: str, special: float):
     x = jnp.asarray(RANDOM.normal(size=(2, 3, 9, 8))).at[1, 2, 4, 4:6].set(special)
-    given = (x, WINDOWS[name], lowest(x.dtype), jnp.maximum, lax.max)
-    np.testing.assert_array_equal(fold_windows(*given), fold_windows.plain(*given))
+    given = (WINDOWS[name], lowest(x.dtype), jnp.maximum, lax.max)
+    np.testing.assert_array_equal(*ways(fold_windows, lambda fold: lambda x: fold(x, *given), x))
 
 
 @pytest.mark.parametrize("name", WINDOWS)
@@ -107,7 +116,7 @@ def test_ties_get_the_whole_gradient_each(name: str):
     x = jnp.asarray(RANDOM.integers(0, 3, (2, 3, 9, 8)), float)
     y = fold_windows(x, win, lowest(x.dtype), jnp.maximum, lax.max)
     g = jnp.asarray(RANDOM.normal(size=y.shape))
-    found, plain = share_gradient(x, y, g, win), share_gradient.plain(x, y, g, win)
+    found, plain = ways(share_gradient, lambda share: lambda x, y, g: share(x, y, g, win), x, y, g)
     np.testing.assert_allclose(found, plain, rtol=1e-12, atol=1e-12)
     x, y, g, expected = *map(np.asarray, (x, y, g)), np.zeros(x.shape)
     for place in np.ndindex(*y.shape):  # every element of the window that equals its maximum
