@@ -47,10 +47,8 @@ def proto(text: bytes) -> bytes:
     return model.SerializeToString()
 
 
-def main(out: str, devices: int, processes: int = 1, index: int = 0, port: int = 0) -> None:
-    jax.config.update("jax_num_cpu_devices", devices)
-    if processes > 1:
-        jax.distributed.initialize(f"localhost:{port}", processes, index)
+def run(out: str, processes: int = 1, index: int = 0) -> None:
+    """Train on the devices that there are, and write weights and anchors."""
     import popart_jax as popart
     from tests.session import nets
 
@@ -90,6 +88,13 @@ def main(out: str, devices: int, processes: int = 1, index: int = 0, port: int =
     session.readWeights(popart.PyWeightsIO(got))
     mesh = session._engine.programs[""].executable.mesh
     np.savez(out, devices=0 if mesh is None else mesh.size, **got, **{f"anchor/{n}": a for n, a in found.items()})
+
+
+def main(out: str, devices: int, processes: int = 1, index: int = 0, port: int = 0) -> None:
+    jax.config.update("jax_num_cpu_devices", devices)
+    if processes > 1:
+        jax.distributed.initialize(f"localhost:{port}", processes, index)
+    run(out, processes, index)
 
 
 if __name__ == "__main__":

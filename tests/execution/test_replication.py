@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ..own_process import finish, start
+from . import replica_worker
 
 TOLERANCE = {"rtol": 2e-5, "atol": 1e-6}
 
@@ -23,7 +24,7 @@ def _start(*arguments: object) -> subprocess.Popen[str]:
 @pytest.fixture(scope="module")
 def one_device(tmp_path_factory) -> dict[str, np.ndarray]:
     path = tmp_path_factory.mktemp("one") / "out.npz"
-    finish(_start(path, 1))
+    replica_worker.run(str(path))
     return dict(np.load(path))
 
 
