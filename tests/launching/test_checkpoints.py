@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -86,38 +85,32 @@ def undisturbed(tmp_path_factory) -> np.ndarray:
     return weights(folder)
 
 
+def check_end(folder: Path, undisturbed: np.ndarray) -> None:
+    np.testing.assert_array_equal(weights(folder), undisturbed)
+    assert sorted(p.name for p in (folder / "saved").iterdir()) == ["5", "6"]
+
+
 def test_restarts_go_on_after_one_process_was_killed(tmp_path, undisturbed):
     code, out, err = run(tmp_path, "1", "--restarts", 1)
     assert code == 0, err
     assert "process 1 on localhost was killed by SIGKILL" in err
     assert "began at 3" in out
-    np.testing.assert_array_equal(weights(tmp_path), undisturbed)
+    check_end(tmp_path, undisturbed)
 
 
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory) -> Path:
-    """What a job leaves whose processes were all killed in the fourth step."""
-    folder = tmp_path_factory.mktemp("killed")
-    assert run(folder, "all")[0] == 137
-    return folder
-
-
-@pytest.mark.parametrize("killer", ["all", *(pytest.param(k, marks=pytest.mark.sweep) for k in ("all@0.02", "0@0.05"))])
-def test_killed_runs_end_like_an_undisturbed_one(tmp_path, undisturbed, killed, killer):
-    if killer == "all":
-        shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
-    else:
-        assert run(tmp_path, killer)[0] == 137
+@pytest.mark.sweep  # the restart above goes on with as many processes, and `--resume` is given below
+@pytest.mark.parametrize("killer", ["all", "all@0.02", "0@0.05"])
+def test_killed_runs_end_like_an_undisturbed_one(tmp_path, undisturbed, killer):
+    assert run(tmp_path, killer)[0] == 137
     code, out, err = run(tmp_path, killer, "--resume")
     assert code == 0, err
     assert "began at " in out
     assert "began at 0" not in out
-    np.testing.assert_array_equal(weights(tmp_path), undisturbed)
-    assert sorted(p.name for p in (tmp_path / "saved").iterdir()) == ["5", "6"]
+    check_end(tmp_path, undisturbed)
 
 
-def test_another_number_of_processes_goes_on(tmp_path, undisturbed, killed):
-    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+def test_another_number_of_processes_goes_on(tmp_path, undisturbed):
+    assert run(tmp_path, "all")[0] == 137  # all were killed in the fourth step
     code, out, err = finish(
         start("launch", "-n", 1, "--devices", 2, "--resume", script(tmp_path, PROGRAM), tmp_path, "none")
     )
