@@ -1,10 +1,11 @@
 """Run drawn cases, each a number: ``python -m tests.fuzz KIND COUNT [--first N]``, or ``coverage SECONDS``.
 
-KIND is ``bytes``, which damages ONNX's own models; ``operators``, nodes drawn from the table of operators; or
-``graphs``, small graphs drawn by recipe (bodies, functions, sequences, scarce types). ONNX Runtime and ONNX's evaluator
-judge the last two. ``coverage`` damages further what reached new lines of the readers, by Atheris where it is
-installed; COUNT are seconds. Prints each finding with its number, and counts at the end; exit status 1 when something
-was found. ``bytes 1 --first N`` runs a finding again.
+KIND is ``bytes``, which damages ONNX's own models; ``operators``, nodes drawn from the table of operators; ``graphs``,
+small graphs drawn by recipe (bodies, functions, sequences, scarce types); or ``chains``, longer graphs of plain
+operators, run by all ways of `to_jax`. ONNX Runtime and ONNX's evaluator judge the last three. ``coverage`` damages
+further what reached new lines of the readers, by Atheris where it is installed; COUNT are seconds. Prints each finding
+with its number, and counts at the end; exit status 1 when something was found. ``bytes 1 --first N`` runs a finding
+again.
 """
 
 from __future__ import annotations
@@ -16,17 +17,23 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+from ..hostile.ways import backend
 from ..isolated import Worker
-from . import bytewise, coverage, graphs, judged, structured
+from . import bytewise, chains, coverage, graphs, judged, structured
 
 _SECONDS = 120.0
+_JUDGED = {
+    "operators": (structured.draw, backend),
+    "graphs": (graphs.draw, backend),
+    "chains": (chains.draw, chains.run),
+}
 _FINE = ("value", "error", "equal", "both refuse", "only ours", "a judge refuses")
 
 
 def main(argv: list[str]) -> int:
     """Exit status 0 when nothing was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("bytes", "operators", "graphs", "coverage"))
+    parser.add_argument("kind", choices=("bytes", "operators", "graphs", "chains", "coverage"))
     parser.add_argument("count", type=int)
     parser.add_argument("--first", type=int, default=0)
     args = parser.parse_args(argv)
@@ -36,8 +43,11 @@ def main(argv: list[str]) -> int:
         bytewise.corpus()
         workers = [Worker(bytewise.start, method="fork")]
         return fuzz(_bytes(workers[0]), workers, args.first, args.count)
-    draw = graphs.draw if args.kind == "graphs" else structured.draw
-    workers = [Worker(partial(judged.ours, draw), method="fork"), Worker(partial(judged.judges, draw), method="fork")]
+    draw, way = _JUDGED[args.kind]
+    workers = [
+        Worker(partial(judged.ours, draw, way), method="fork"),
+        Worker(partial(judged.judges, draw), method="fork"),
+    ]
     return fuzz(_judged(draw, *workers), workers, args.first, args.count)
 
 
