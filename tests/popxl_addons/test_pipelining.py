@@ -66,6 +66,31 @@ def test_a_value_that_crosses_several_stages_belongs_to_the_same_micro_batch():
             np.testing.assert_array_equal(session.run({feed: xs})[out], (2 * xs + 1) * 3 + xs + 2 * xs)
 
 
+@pytest.mark.parametrize("ipus", [2, 3])
+def test_a_value_handed_from_ipu_to_ipu_keeps_its_micro_batch(ipus):
+    """The copy of a copy, while the next value arrives: what an encoder makes passes through a decoder in this way."""
+    steps, stages = 8, 4
+    ir = popxl.Ir()
+    ir.num_host_transfers = steps
+    with ir.main_graph, popxl.in_sequence():
+        feed, out = streams()
+        with addons.pipelined_execution(steps) as pipe:
+            with pipe.stage(0), popxl.ipu(0):
+                made = passed = ops.host_load(feed) * 1.0
+            for stage in range(1, stages):
+                before, now = (stage - 1) % ipus, stage % ipus
+                with pipe.stage(stage - 1), popxl.ipu(before):
+                    made, passed = (t.copy_to_ipu(now, before) for t in (made, passed))
+                with pipe.stage(stage), popxl.ipu(now):
+                    made = made * 2.0 + passed
+            with pipe.stage(stages - 1), popxl.ipu((stages - 1) % ipus):
+                ops.host_store(out, made)
+    xs = np.arange(1, steps + 1, dtype=np.float32)
+    with popxl.Session(ir, "ipu_hw") as session:
+        for _ in range(2):
+            np.testing.assert_array_equal(session.run({feed: xs})[out], 15 * xs)
+
+
 def test_the_order_within_a_stage_holds_across_what_moved_elsewhere():
     """A read of `w`, a store, and a change of `w`: only the store, which is another part, ordered the two."""
     steps = 4

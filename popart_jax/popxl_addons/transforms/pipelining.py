@@ -226,10 +226,10 @@ class Pipelining:
             for i, tensor in op._inputs().items():
                 producer = tensor._value.producer()
                 maker = None if producer is None else part_of.get(producer.meta["op"].id)
-                if maker == part_of[op.id]:
-                    continue
-                if producer is not None and maker is not None:
-                    made_in = place[producer.meta["op"].id][1]
+                made_in = None if producer is None else place.get(producer.meta["op"].id, (None, None))[1]
+                if maker == part_of[op.id] and made_in == stage:
+                    continue  # copies of all stages are one part, at once: the copy of a copy reads an earlier cycle's
+                if maker is not None and made_in is not None:
                     inner = self._crossing(part, tensor, made_in, stage)
                     self.parts[maker].outputs.setdefault(tensor.id, tensor)
                 elif isinstance(tensor, Constant):
