@@ -53,8 +53,6 @@ if jax.default_backend() != "cpu":  # GPUs and TPUs round operands of products, 
     jax.config.update("jax_default_matmul_precision", "highest")
 
 GROWTH = 140  # MB after which a worker drops what was compiled: rarely enough that shared programs are compiled once
-OFFICIAL = ("tests/conformance/test_official.py", "tests/fuzz/test_fuzz.py", "tests/ops/test_bad_input.py")
-"""Files that take cases from ONNX's suite, whose data are made once in each worker, which takes seven seconds."""
 STATUS = Path("/proc/self/status")
 _PEAKS = pytest.StashKey[dict[str, int]]()
 _START = pytest.StashKey[int]()
@@ -109,15 +107,10 @@ def _drop_plans() -> None:
 
 @pytest.hookimpl(optionalhook=True)  # of xdist, which may be absent
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests of a file stay with one worker, as do these files: what they share is made and compiled once."""
+    """The tests of a file stay with one worker: what they share is made and compiled once."""
     from xdist.scheduler import LoadFileScheduling
 
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return OFFICIAL[0] if file in OFFICIAL else file
-
-    return Scheduling(config, log) if config.getoption("dist") == "load" else None
+    return LoadFileScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
 @pytest.hookimpl(optionalhook=True)
