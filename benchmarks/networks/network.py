@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import RemoveInitializersFromInputsPass
 
 import popart_jax as popart
 
@@ -100,9 +102,6 @@ def with_constant_weights(model: bytes) -> bytes:
     The Builder makes them inputs, as PopART does; ONNX Runtime then takes them for variables, and neither folds a batch
     normalisation into a convolution nor orders a weight beforehand.
     """
-    proto = onnx.load_model_from_string(model)
-    weights = {tensor.name for tensor in proto.graph.initializer}
-    kept = [value for value in proto.graph.input if value.name not in weights]
-    del proto.graph.input[:]
-    proto.graph.input.extend(kept)
-    return proto.SerializeToString()
+    found = ir.serde.deserialize_model(onnx.load_model_from_string(model))
+    RemoveInitializersFromInputsPass()(found)
+    return ir.serde.serialize_model(found).SerializeToString()
