@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from ..lowering.static import check_width
 from .program import Anchor, Structure, Type
 
 Buffers = dict[str, Any]
@@ -30,6 +31,7 @@ def record(
         if anchor.source not in values:
             continue
         buffer = updated[anchor.name]
+        check_width(values[anchor.source], anchor.source, "it can't be anchored")
         value = jnp.asarray(values[anchor.source]).astype(buffer.dtype).reshape(buffer.shape[1:])
         if anchor.total:
             updated[anchor.name] = buffer + value[None] * jnp.asarray(repeat, buffer.dtype)

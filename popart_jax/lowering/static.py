@@ -82,15 +82,27 @@ def refuse_wide(node: ir.Node, operands: list[Any], is_known: Callable[[int], bo
         A constant does not fit.
     """
     for i, x in enumerate(operands):
-        if is_known(i) or not isinstance(x, (np.ndarray, np.generic)) or x.dtype not in _NARROW or not x.size:
-            continue
-        limits = np.iinfo(_NARROW[x.dtype])
-        if x.min() < limits.min or x.max() > limits.max:
+        if not is_known(i):
             value = node.inputs[i]
-            raise popart_exception(
-                f"Constant '{value.name if value is not None else i}' of type {x.dtype} holds values beyond "
-                f"{limits.dtype}, in which the device keeps it; {node.op_type} can't use them."
-            )
+            check_width(x, value.name if value is not None else i, f"{node.op_type} can't use them")
+
+
+def check_width(x: Any, name: Any, what: str) -> None:
+    """Check that 64-bit integers that are known while tracing fit in 32 bits, in which PopART's device stores them.
+
+    Raises
+    ------
+    popart_exception
+        They don't, and `what` can't be done.
+    """
+    if not isinstance(x, (np.ndarray, np.generic)) or x.dtype not in _NARROW or not x.size:
+        return
+    limits = np.iinfo(_NARROW[x.dtype])
+    if x.min() < limits.min or x.max() > limits.max:
+        raise popart_exception(
+            f"Constant '{name}' of type {x.dtype} holds values beyond {limits.dtype}, in which the device keeps it; "
+            f"{what}."
+        )
 
 
 NO_DATA = "[Tensor::getDataViaGraphTraversal] Could not work out tensor data for {tensor}."
