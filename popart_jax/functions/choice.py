@@ -209,10 +209,11 @@ def _is_mask(tensor: Any) -> bool:
     """Whether a tensor has nothing but zeros and very negative numbers, with at least one of each."""
     if not 1 < tensor.size <= 1 << 26:
         return False
-    numbers = np.asarray(tensor.numpy(), np.float32)
-    first = numbers.reshape(-1)[:4096]
+    stored = tensor.numpy()
+    first = np.asarray(stored.reshape(-1)[:4096], np.float32)
     if not ((first == 0) | (first <= _MASKED)).all():
         return False
+    numbers = np.asarray(stored, np.float32)
     hidden = numbers <= _MASKED
     return bool(hidden.any() and ((numbers == 0) | hidden).all() and not hidden.all())
 

@@ -333,6 +333,26 @@ def test_weights_in_a_file_may_be_looked_at_before_and_after(tmp_path: Path) -> 
     np.testing.assert_array_equal(held, weight[1:])
     np.testing.assert_array_equal(tensor.numpy(), weight)
     np.testing.assert_allclose(fn(params, np.ones(4, np.float32))["y"], weight.sum(0), rtol=1e-5)
+    (tmp_path / "data").write_bytes(weight.tobytes()[:60])
+    with pytest.raises(popart.popart_exception, match=r"has 64 bytes, of which '.*data' has 60 now"):
+        popart.to_jax(read)
+
+
+@pytest.mark.parametrize("kind", ["float", "float16", "bfloat16", "double"])
+def test_weights_of_any_type_are_read_from_their_place_in_a_file(tmp_path: Path, kind: str) -> None:
+    text = f"<{HEAD}> g ({kind}[3,5] x) => ({kind}[3,5] y) {{ a = Add(x, v) y = Mul(a, w) }}"
+    model = onnx.parser.parse_model(text)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
+    values = {n: np.random.default_rng(i).normal(size=(3, 5)).astype(dtype) for i, n in enumerate("vw")}
+    for name, value in values.items():
+        model.graph.initializer.append(
+            onnx.helper.make_tensor(name, onnx.helper.np_dtype_to_tensor_dtype(dtype), (3, 5), value)
+        )
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="data", size_threshold=0)
+    _, params = popart.to_jax(tmp_path / "m.onnx")
+    for name, value in values.items():
+        assert params[name].dtype == dtype
+        np.testing.assert_array_equal(np.asarray(params[name]), value)
 
 
 def test_weights_that_a_sequence_splits_are_parameters() -> None:
