@@ -63,23 +63,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(str(error))
     if options.residuals or options.page:
         return 0
-    constants = score.fit_all(rows, keep=0.5) if options.refit else None
+    _print_errors(rows, refit=options.refit, every_row=options.rows)
+    for row, reason in unknown:
+        print(f"not predicted: {row['family']}, {row['what'][:60]!r}: {reason}")
+    return 0
+
+
+def _print_errors(rows: Sequence[Row], *, refit: bool, every_row: bool) -> None:
+    """Print the tables of all rows and of both halves, with stored constants or, to `refit`, with those of half A."""
+    constants = score.fit_all(rows, keep=0.5) if refit else None
     train, held = split_by_case(rows)
-    how = "constants fitted on half A" if options.refit else "stored constants"
-    for title, part in ((f"all rows, {how}", rows), ("half A", train), ("half B, never fitted", held)):
-        title = title.replace(", never fitted", "") if not options.refit else title
+    how = "constants fitted on half A" if refit else "stored constants"
+    last = "half B, never fitted" if refit else "half B"
+    for title, part in ((f"all rows, {how}", rows), ("half A", train), (last, held)):
         scored = score.errors(part, constants)
         _show(title, score.table(scored))
         if len(scored) < len(part):
             print(f"left out of {title}: {len(part) - len(scored)} rows of kinds that half A has no row of")
-    if options.rows:
-        for row, error in score.errors(rows, constants):
-            print(
-                f"{error:+8.1%}  {row['family']:12} {score.quantity(row):16} {row['hardware'][:24]:24} {row['config']}"
-            )
-    for row, reason in unknown:
-        print(f"not predicted: {row['family']}, {row['what'][:60]!r}: {reason}")
-    return 0
+    for row, error in score.errors(rows, constants) if every_row else ():
+        what = score.quantity(row)
+        print(f"{error:+8.1%}  {row['family']:12} {what:16} {row['hardware'][:24]:24} {row['config']}")
 
 
 def _parts(rows: Sequence[Row]) -> None:

@@ -24,7 +24,7 @@ from ...lowering import op_trace
 from ...lowering.interpreter import names
 from ...lowering.passes import size_masks
 from ...lowering.resolve import check_supported, has_effect, needs
-from ...model.session_model import read_session_model
+from ...model.session_model import SessionModel, read_session_model
 from ...ops import facts as operator_facts
 from ...ops.options import OperatorOptions
 from ...timings import phase
@@ -106,24 +106,8 @@ def prepare(request: Request) -> Prepared:
     """
     options, training = request.options, request.loss is not None
     picked = Picked(request) if training else None
-    read = read_session_model(
-        request.model, request.shapes, *([] if picked is None else [picked.choose]), anywhere=request.strict
-    )
+    read, given = _read_model(request, picked)
     model = read.model
-    if not training and not request.data_flow.anchors():
-        raise popart_exception("User must specify an anchor tensor when doing inference.")
-    if not request.strict:
-        take_onnx_rules(model)
-        size_masks(model.graph)
-    given = model.graph.clone()
-    if not training:
-        if options.enableGradientAccumulation:
-            raise popart_exception("Gradient Accumulation only available when training.")
-        loss_scale.refuse_inference(options)
-    check_supported(model.graph, model.opset_imports, popart=request.strict)
-    check_attribute_types(model.graph)
-    if request.strict:
-        source.check_drawn_types(model)
     facts = option_facts(model, request)
     raise_all(check_distribution(options))
     structure = _structure(request)
@@ -131,13 +115,7 @@ def prepare(request: Request) -> Prepared:
     base = _base_program(model, request, structure, weights)
     cached = cache_file(request, Model(read.source, given, base.opsets, weights), structure)
     types = stored_types(cached) or graph_types(base)
-    check_calls(model.graph, types, model.opset_imports.get("", 1))
-    check_serialised_matmuls(model.graph, types)
-    if request.strict:
-        raise_all(check_annotations(model.graph, model.opset_imports, options, weights.keys() - constants))
-    raise_all(check_options(options, facts))
-    announce(options, facts)
-    check_mandatory(request.patterns.selection)
+    _check_typed(model, types, request, facts, weights.keys() - constants)
     values = _host_values(model.graph, weights)
     step = StepParts(base, types, weights)
     if training:
@@ -165,6 +143,42 @@ def prepare(request: Request) -> Prepared:
         traced_types=types,
     )
     return replace(prepared, program=_recomputing(prepared))
+
+
+def _read_model(request: Request, picked: Picked | None) -> tuple[SessionModel, ir.Graph]:
+    """The model, checked as far as no types of tensors are needed, and its graph before anything changes it."""
+    training, strict = request.loss is not None, request.strict
+    choose = [] if picked is None else [picked.choose]
+    read = read_session_model(request.model, request.shapes, *choose, anywhere=strict)
+    model = read.model
+    if not training and not request.data_flow.anchors():
+        raise popart_exception("User must specify an anchor tensor when doing inference.")
+    if not strict:
+        take_onnx_rules(model)
+        size_masks(model.graph)
+    given = model.graph.clone()
+    if not training:
+        if request.options.enableGradientAccumulation:
+            raise popart_exception("Gradient Accumulation only available when training.")
+        loss_scale.refuse_inference(request.options)
+    check_supported(model.graph, model.opset_imports, popart=strict)
+    check_attribute_types(model.graph)
+    if strict:
+        source.check_drawn_types(model)
+    return read, given
+
+
+def _check_typed(
+    model: ir.Model, types: Mapping[str, Type], request: Request, facts: OptionFacts, variables: Collection[str]
+) -> None:
+    """Check what needs the types of tensors, then the options and patterns."""
+    check_calls(model.graph, types, model.opset_imports.get("", 1))
+    check_serialised_matmuls(model.graph, types)
+    if request.strict:
+        raise_all(check_annotations(model.graph, model.opset_imports, request.options, variables))
+    raise_all(check_options(request.options, facts))
+    announce(request.options, facts)
+    check_mandatory(request.patterns.selection)
 
 
 def _recomputing(prepared: Prepared) -> Program:
