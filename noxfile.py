@@ -24,6 +24,12 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def processes(session: nox.Session) -> None:
+    """The tests that start further Python processes, which take seconds each."""
+    session.run("python", "-m", "pytest", "-n", "2", "-m", "processes and not sweep", *session.posargs, external=True)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation into ``out/site``; warnings, broken links among them, are errors."""
     session.run("mkdocs", "build", "--strict", external=True)

@@ -50,6 +50,7 @@ def test_no_group_is_the_machine(tmp_path: Path, listing: str) -> None:
     assert allowed(tmp_path, listing)[0] == _memory.memory_allowed(())
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ulimit")
 @pytest.mark.parametrize("kind", ["RLIMIT_AS", "RLIMIT_DATA"])
 def test_what_ulimit_leaves(kind: str) -> None:

@@ -18,6 +18,7 @@ def test_the_peak_is_at_least_what_there_is() -> None:
     assert memory("VmHWM") >= memory("VmRSS") > 10
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("workers", "limit", "status"), [("0", "10000", 0), ("0", "10", 1), ("1", "10", 1)])
 def test_a_worker_above_the_limit_fails_the_run(workers: str, limit: str, status: int) -> None:
     command = [sys.executable, "-m", "pytest", "-n", workers, "-o", f"worker_memory={limit}", QUICK]

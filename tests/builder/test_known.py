@@ -46,6 +46,7 @@ def built(cache: Path, reduction: str = "popart.ReductionType.NoReduction", befo
     return [" ".join(text[:-1]), text[-1]]
 
 
+@pytest.mark.processes
 def test_a_later_process_builds_without_jax(tmp_path: Path) -> None:
     first, second = built(tmp_path), built(tmp_path)
     assert first[0].startswith(TOLD.format(shape=[6]))
@@ -69,6 +70,7 @@ def nll(probs, labels, /, *, reduction, inputIsLogProbability=0, ignoreIndex=Non
 """
 
 
+@pytest.mark.processes
 def test_what_a_program_defines_is_not_learnt(tmp_path: Path) -> None:
     late = "popart.Builder().aiGraphcore.gelu" + OWN  # the program takes over when others might have been learnt
     shown = [built(tmp_path, before=before) for before in (OWN, late, "", "", OWN)]
@@ -77,6 +79,7 @@ def test_what_a_program_defines_is_not_learnt(tmp_path: Path) -> None:
     assert [imported for _, imported in shown] == ["True", "True", "True", "False", "True"]
 
 
+@pytest.mark.processes
 def test_another_environment_learns_by_itself(tmp_path: Path) -> None:
     built(tmp_path)
     assert built(tmp_path, JAX_DEFAULT_MATMUL_PRECISION="highest")[1] == "True"

@@ -325,6 +325,7 @@ def test_more_outputs_than_an_operator_of_graphcore_has(builder):
         builder.aiGraphcore.batchnormalization([x, c, c, c, c], 6)
 
 
+@pytest.mark.processes
 def test_a_builder_alone_does_not_import_jax():
     code = (
         "import sys\n"
@@ -360,6 +361,7 @@ print(builder.getTensorShape(second), "halves" in dir(builder.aiGraphcore))
 """
 
 
+@pytest.mark.processes
 def test_a_new_operator_declares_its_method_beside_its_translation():
     done = subprocess.run([sys.executable, "-c", NEW_OPERATOR], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[4, 3] True"

@@ -87,6 +87,7 @@ def test_bench_beside_another_runtime(model: Path, capsys: pytest.CaptureFixture
     assert "at least 1" in refused(capsys, "bench", model, "--repeats", "0")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_terminal_sees_how_far_it_is(model: Path, terminal: bool) -> None:
     ours, theirs = os.openpty()

@@ -62,6 +62,7 @@ def test_a_diff_applies(title: str) -> None:
             compile(after, name, "exec")
 
 
+@pytest.mark.processes
 def test_the_cost_rule_and_the_target_give_the_figures_of_the_page(tmp_path: Path) -> None:
     files = {name: applied("", lines) for name, lines in hunks(COST)}
     (tmp_path / "acme.py").write_text(files["acme.py"])

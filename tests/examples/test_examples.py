@@ -103,6 +103,7 @@ def test_layer_widths(example: Any, out: Path) -> None:
     assert accuracy > 0.9
 
 
+@pytest.mark.processes
 def test_bert_search(example: Any, out: Path) -> None:
     """The planner itself judges: each program that is found is priced once more, as are its neighbours."""
     found = example.main(out)
@@ -128,12 +129,14 @@ def test_onnx_to_stablehlo(example: Any, out: Path) -> None:
         np.testing.assert_allclose(logits, session.run(None, {"x": images})[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.processes
 def test_data_parallel() -> None:
     eight, one = (line.split()[-1] for line in _script("data_parallel").splitlines())
     assert float(eight) == pytest.approx(float(one), abs=2e-4)
     assert float(one) < 1
 
 
+@pytest.mark.processes
 def test_popart_benchmark() -> None:
     said = _script("popart_benchmark", "-m", "popart_jax")
     first, last = (float(said.split("loss ")[1].split()[i]) for i in (0, 2))
@@ -141,6 +144,7 @@ def test_popart_benchmark() -> None:
     assert "modelled IPU: " in said
 
 
+@pytest.mark.processes
 def test_popxl_mnist() -> None:
     said = _script("popxl_mnist", "-m", "popart_jax").splitlines()
     assert len(said) == 4

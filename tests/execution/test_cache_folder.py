@@ -80,6 +80,7 @@ def test_a_clock_that_jumps(tmp_path: Path) -> None:
     assert names(tmp_path) == ["1.popef", "3.popef"]
 
 
+@pytest.mark.processes
 def test_a_process_killed_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "7.popef"
     path.write_bytes(b"old")
@@ -104,6 +105,7 @@ def test_a_process_killed_while_writing_leaves_the_old_file(tmp_path: Path) -> N
     assert names(tmp_path) == ["7.popef", "8.popef"]
 
 
+@pytest.mark.processes
 def test_processes_that_write_one_file_leave_a_whole_one_at_any_time(tmp_path: Path) -> None:
     path = tmp_path / "7.popef"
     writers = [python("for _ in range(15): keep(path, lambda p: write(p, value=int(sys.argv[2])))", path, i)

@@ -30,6 +30,7 @@ def in_another_process(seed: int) -> str:
     return subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.processes
 def test_every_process_gives_the_same_name() -> None:
     first, second = in_another_process(1), in_another_process(2)
     assert first == second

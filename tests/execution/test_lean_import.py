@@ -11,6 +11,8 @@ import pytest
 import popart_jax as popart
 from popart_jax import _collector
 
+pytestmark = pytest.mark.processes
+
 
 def printed(code: str) -> list[str]:
     """Lines that a fresh Python prints."""

@@ -35,6 +35,7 @@ def test_one_device_uses_vmap(one_device):
     assert one_device["anchor/loss"].shape == (2, 2, 4)
 
 
+@pytest.mark.processes
 def test_eight_devices(one_device, tmp_path):
     path = tmp_path / "eight.npz"
     finish(_start(path, 8))
@@ -45,6 +46,7 @@ def test_eight_devices(one_device, tmp_path):
             np.testing.assert_allclose(eight[name], value, err_msg=name, **TOLERANCE)
 
 
+@pytest.mark.processes
 def test_two_processes(one_device, tmp_path):
     with socket.socket() as probe:
         probe.bind(("localhost", 0))

@@ -153,6 +153,7 @@ def test_arrays_of_objects_are_refused(file: Path) -> None:
         container.load_variables(file)
 
 
+@pytest.mark.processes
 def test_processes_that_start_together_make_one_key(home: Path) -> None:
     code = "from popart_jax.execution.stored.seal import sealed; print(sealed(b'x'))"
     started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(4)]

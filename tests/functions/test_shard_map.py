@@ -9,6 +9,8 @@ import pytest
 from ..own_process import figures
 from .shard_map_worker import MODELS
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:

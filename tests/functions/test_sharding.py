@@ -22,6 +22,7 @@ def report() -> dict[str, Any]:
     return figures("tests.functions.sharding_worker")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("rules", ["tensor_parallel", "fsdp", "names"])
 def test_same_losses_and_weights(report, rules):
     np.testing.assert_allclose(report[rules]["losses"], report["losses"], rtol=1e-5)
@@ -29,6 +30,7 @@ def test_same_losses_and_weights(report, rules):
     assert report[rules]["gap"] < 1e-4  # Adam divides by small roots: a rounding is worth up to a part of the rate
 
 
+@pytest.mark.processes
 def test_tensor_parallel_takes_turns(report):
     specs = report["tensor_parallel"]["specs"]
     assert all(specs[n] == ["", "model"] for n in ("wq", "wk", "wv", "up"))
@@ -36,6 +38,7 @@ def test_tensor_parallel_takes_turns(report):
     assert all(specs[n] == [] for n in ("bo", "scale1", "shift2"))
 
 
+@pytest.mark.processes
 def test_each_device_holds_its_part(report):
     held = report["tensor_parallel"]["held"]
     assert {held[n] for n in ("wq", "wo", "up", "down", "head", "table")} == {0.25}

@@ -76,6 +76,7 @@ def test_what_was_found_stays_mended(seed: int) -> None:
     assert bytewise.outcome(data, base.feeds, bytewise.route_of(seed)) in ("value", "error")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("kind", ["operators", pytest.param("bytes", marks=pytest.mark.sweep)])
 def test_the_command_tells_its_counts(kind: str) -> None:
     command = [sys.executable, "-m", "tests.fuzz", kind, "2", "--first", "5000000"]

@@ -10,6 +10,8 @@ import pytest
 
 from .job import ROOT, environment, finish, script, start
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = """
 import jax, numpy as np, popart, popdist.popart
 from tests.session import nets

@@ -90,6 +90,7 @@ def check_end(folder: Path, undisturbed: np.ndarray) -> None:
     assert sorted(p.name for p in (folder / "saved").iterdir()) == ["5", "6"]
 
 
+@pytest.mark.processes
 def test_restarts_go_on_after_one_process_was_killed(tmp_path, undisturbed):
     code, out, err = run(tmp_path, "1", "--restarts", 1)
     assert code == 0, err
@@ -109,6 +110,7 @@ def test_killed_runs_end_like_an_undisturbed_one(tmp_path, undisturbed, killer):
     check_end(tmp_path, undisturbed)
 
 
+@pytest.mark.processes
 def test_another_number_of_processes_goes_on(tmp_path, undisturbed):
     assert run(tmp_path, "all")[0] == 137  # all were killed in the fourth step
     code, out, err = finish(

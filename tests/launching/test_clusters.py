@@ -22,6 +22,8 @@ from popart_jax.launching.job import Job
 from .job import ROOT, environment, finish, script
 from .test_launch import FACTS
 
+pytestmark = pytest.mark.processes
+
 _FIRST_PORT = 65535 - 2**12 + 1  # JAX derives the port from the number of the job
 
 

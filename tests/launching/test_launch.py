@@ -10,6 +10,8 @@ import pytest
 
 from .job import finish, script, start
 
+pytestmark = pytest.mark.processes
+
 FACTS = """
 import sys, jax, popdist
 print("facts", popdist.isPopdistEnvSet(), popdist.getInstanceIndex(), popdist.getNumInstances(),

@@ -21,6 +21,7 @@ def found(request) -> agreement.Arrays:
     return agreement.results(processes, devices, REPLICAS, poprun=processes == 2)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("case", CASES)
 def test_same_numbers(found, case):
     assert any(name.startswith(f"{case}: {OWN}") for name in found)

@@ -7,6 +7,8 @@ import pytest
 
 from .job import finish, script, start
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = """
 import pathlib, sys
 import jax, numpy as np, popart, popdist.popart

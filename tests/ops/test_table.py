@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import popart_jax.lowering  # noqa: F401 - its operators belong to the table
 from popart_jax.ops import Lowering, operators, registry, table
 from popart_jax.ops.registry import Key, Static
@@ -53,6 +55,7 @@ def _registered_elsewhere(rows: Iterable[Lowering]) -> bool:
     return all(m.startswith(("tests.", "__main__", "page", "popart_jax.popxl_addons.")) for m in modules)
 
 
+@pytest.mark.processes
 def test_the_page_shows_the_facts_of_every_operator() -> None:
     """In a process of its own: other tests declare operators."""
     code = "import runpy, sys\nprint(runpy.run_path(sys.argv[1])['facts'](), end='')"
@@ -69,6 +72,7 @@ def test_a_translation_has_ten_lines_on_average() -> None:
     assert statistics.mean(len(inspect.getsourcelines(f)[0]) for f in own) <= 10
 
 
+@pytest.mark.processes
 def test_the_contents_name_the_module_of_every_operator() -> None:
     """In a process of its own: where each row is entered, by the module that is being imported then."""
     code = (
@@ -91,6 +95,7 @@ def test_the_contents_name_the_module_of_every_operator() -> None:
     assert done.stdout.strip() == "", "change popart_jax/ops/contents.py or popart_jax/lowering/__init__.py"
 
 
+@pytest.mark.processes
 def test_a_lookup_imports_only_the_module_of_its_operator() -> None:
     """In a process of its own, operator by operator from a table that starts empty."""
     code = (
@@ -106,6 +111,7 @@ def test_a_lookup_imports_only_the_module_of_its_operator() -> None:
     assert done.stdout.split() == []
 
 
+@pytest.mark.processes
 def test_the_row_of_any_type_is_found_without_importing_all_modules() -> None:
     """In a process of its own, from a table that starts empty; the last is an operator that nobody declared."""
     code = (
@@ -125,6 +131,7 @@ def test_the_row_of_any_type_is_found_without_importing_all_modules() -> None:
     assert done.stdout.split() == [], "change DECLARED_IN of popart_jax/ops/contents.py"
 
 
+@pytest.mark.processes
 def test_an_operator_of_a_module_not_yet_imported_can_be_replaced() -> None:
     code = (
         "from popart_jax.ops import custom_op, registry\n"

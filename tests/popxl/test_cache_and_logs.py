@@ -164,6 +164,7 @@ print(len(jax.devices()), process_worker.losses_of_replicas())
 """
 
 
+@pytest.mark.processes
 def test_replicas_over_several_devices_give_the_same():
     env = {**os.environ, "JAX_NUM_CPU_DEVICES": "8", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=False)
@@ -196,6 +197,7 @@ def _workers(processes):
     return [eval(next(line for line in t.splitlines() if line.startswith("RESULT"))[7:]) for t in texts]
 
 
+@pytest.mark.processes
 def test_two_processes_give_the_same(monkeypatch):
     monkeypatch.setenv("POPDIST_NUM_TOTAL_REPLICAS", "4")
     whole, weight = process_worker.results(1, 0)

@@ -75,6 +75,7 @@ def test_every_command_line_trains_alike(program, expected, line):
         np.testing.assert_allclose(weights[name], w, rtol=1e-4, atol=1e-5, err_msg=f"{name} with {line}")
 
 
+@pytest.mark.processes
 def test_the_script_runs_by_itself():
     command = [sys.executable, "-m", "popart_jax", str(SCRIPT), "--replicas", "2", "--weights", "sharded"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)

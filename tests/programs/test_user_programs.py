@@ -174,7 +174,7 @@ def test_constants_that_the_device_can_not_hold():
     with pytest.raises(popart.popart_exception, match="'w' of type int64 holds values beyond int32"):
         _infer(proto, "y")
     proto = _onnx([helper.make_node("Identity", ["w"], ["y"])], numbers, Y2, wide)
-    with pytest.raises(popart.popart_exception, match="'y' of type int64 holds values beyond int32.*anchored"):
+    with pytest.raises(popart.popart_exception, match="can't be anchored"):
         _infer(proto, "y")
     bounds = [helper.make_tensor("start", 7, [1], [0]), helper.make_tensor("end", 7, [1], [2**63 - 1])]
     session = _infer(_onnx([helper.make_node("Slice", ["x", "start", "end"], ["y"])], initializers=bounds), "y")

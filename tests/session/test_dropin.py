@@ -17,6 +17,7 @@ def python(code: str, *arguments: str, check: bool = True) -> subprocess.Complet
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=check)
 
 
+@pytest.mark.processes
 def test_modules_and_identities():
     python(
         """
@@ -59,6 +60,7 @@ else: raise AssertionError
     )
 
 
+@pytest.mark.processes
 def test_popxl_modules_are_the_same_objects():
     python(
         """
@@ -84,6 +86,7 @@ def test_the_original_is_not_replaced(tmp_path):
     assert "Graphcore's SDK" in done.stderr
 
 
+@pytest.mark.processes
 def test_importing_is_quick_and_starts_nothing():
     python(
         """
@@ -103,6 +106,7 @@ assert "popart" not in sys.modules
     )
 
 
+@pytest.mark.processes
 def test_scripts_run_unmodified(tmp_path):
     (tmp_path / "helper.py").write_text("value = 7")
     script = tmp_path / "script.py"

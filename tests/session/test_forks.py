@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = """
 import os, sys, threading, warnings
 import numpy as np

@@ -76,6 +76,7 @@ print("ok", seen, asked >= seen)
 """
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(os.name != "posix", reason="signals to threads are POSIX's")
 @pytest.mark.parametrize("way", ["direct", "checked"])
 def test_interrupted_steps_are_done_or_not(way: str) -> None:

@@ -33,6 +33,7 @@ def found():
     return measured("--only", *QUICK)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("case", QUICK)
 def test_the_numbers_of_one_device(found, case):
     check(found[case])
@@ -52,6 +53,7 @@ def check(one):
     assert one["losses"][0] != one["losses"][-1]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("case", "parts"), [("tensor parallel on 4", 4), ("FSDP, 2 replicas of 2", 2)])
 def test_each_device_holds_its_part(found, case, parts):
     for name in ("up_w0", "down_w1", "table", "head"):

@@ -79,6 +79,7 @@ print("ok")
 """
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked on POSIX")
 def test_processes_forked_after_import() -> None:
     found = subprocess.run(

@@ -25,6 +25,7 @@ def found():
     return figures("benchmarks.processes.stages", "--width", "16", "--json", "--only", *QUICK)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("case", QUICK)
 def test_the_numbers_of_one_device(found, case):
     check(found[case]["gaps"])
@@ -43,12 +44,14 @@ def check(gaps):
     assert max(gaps.values()) <= 1e-6, gaps
 
 
+@pytest.mark.processes
 def test_inference_forward_passes_and_checkpoints(tmp_path):
     gaps = figures("tests.session.stage_worker", str(tmp_path))
     assert len(gaps) == 4
     assert max(gaps.values()) <= 1e-6, gaps
 
 
+@pytest.mark.processes
 def test_weights_and_their_state_live_with_their_stage(found):
     places = found["pipeline, Adam"]["places"]
     for weight, device in {"shared": 0, "w1": 1, "w2": 2}.items():

@@ -349,6 +349,7 @@ print(*[name for name in ("jax", "onnx", "onnx_ir.serde", "patterns") if name in
 """
 
 
+@pytest.mark.processes
 def test_a_process_needs_neither_jax_nor_onnx(tmp_path: Path) -> None:
     file, out = tmp_path / "model.onnx", tmp_path / "y.npy"
     file.write_bytes(model().SerializeToString())

@@ -478,6 +478,7 @@ print(*[name for name in ("jax", "onnx", "onnx_ir.serde", "patterns") if name in
 """
 
 
+@pytest.mark.processes
 def test_a_process_needs_neither_jax_nor_onnx(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(model()[0])
     environment = {n: v for n, v in os.environ.items() if not n.startswith("POP")}
@@ -506,6 +507,7 @@ print(anchors[loss].tobytes().hex(), "jax" in sys.modules)
 """
 
 
+@pytest.mark.processes
 def test_a_process_whose_builder_needed_jax_leaves_a_file(tmp_path: Path) -> None:
     environment = {n: v for n, v in os.environ.items() if not n.startswith("POP")}
     environment |= {learnt.FOLDER: str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

@@ -187,6 +187,7 @@ assert state() == first
 """
 
 
+@pytest.mark.processes
 def test_the_first_session_draws_no_random_numbers_of_the_program():
     subprocess.run([sys.executable, "-c", SEEDED], check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
 

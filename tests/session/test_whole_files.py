@@ -159,6 +159,7 @@ WRITERS[sys.argv[1]](path)
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("writer", ["Builder.saveModelProto", "modelToHost", "a report"])
 def test_a_process_killed_while_writing(writer: str, tmp_path: Path) -> None:
     path = tmp_path / "made.onnx"
