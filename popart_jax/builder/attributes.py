@@ -46,8 +46,8 @@ def node_of(method: Method, values: Values, label: str = "") -> NodeParts:
 def _present(method: Method, values: Values) -> Values:
     """Attributes to write into the node, bools as 0 and 1.
 
-    Optional ones that are not given are omitted, so are other empty lists and, for ai.onnx, floats and texts at their
-    defaults: programs add those to the node themselves, which fails if the attribute exists.
+    Optional ones that are not given are omitted, so are other empty lists, and floats and texts at their defaults:
+    programs add those to the node themselves, which fails if the attribute exists.
     """
     defaults = {p.name: p.default for p in method.parameters if p.default is not REQUIRED}
     written: Values = {}
@@ -56,7 +56,7 @@ def _present(method: Method, values: Values) -> Values:
         if isinstance(value, list):
             unneeded = not value and default not in (None, REQUIRED)
         else:
-            unneeded = isinstance(value, (float, str)) and value == default and method.domain == "ai.onnx"
+            unneeded = isinstance(value, (float, str)) and value == default
         if value is not None and not unneeded:
             written[name] = int(value) if isinstance(value, bool) else value
     return written

@@ -185,25 +185,29 @@ def to_attribute(name: str, value: Any) -> ir.Attr:
         value = [n for one in each for n in one]  # lists of lists are flattened
         if not value:
             return ir.Attr(name, ir.AttributeType.INTS, ())
-        kinds = {_scalar_type(name, v) for v in value}
-        lists = {
-            ir.AttributeType.INT: ir.AttributeType.INTS,
-            ir.AttributeType.FLOAT: ir.AttributeType.FLOATS,
-            ir.AttributeType.STRING: ir.AttributeType.STRINGS,
-        }
-        if len(kinds) > 1:
+        kinds = {_LISTS_OF.get(_scalar_type(v)) for v in value}
+        kind = kinds.pop() if len(kinds) == 1 else None
+        if kind is None:
             error = popart_exception(f"Invalid or mismatched python list type provided in custom op attribute '{name}'")
             raise noted(error, f"got {list(value)!r}")
-        return ir.Attr(name, lists[kinds.pop()], tuple(value))
-    kind = _scalar_type(name, value)
+        return ir.Attr(name, kind, tuple(value))
+    kind = _scalar_type(value)
+    if kind is None:
+        raise noted(popart_exception(f"Invalid type provided in custom op attribute '{name}'"), f"got {value!r}")
     return ir.Attr(name, kind, int(value) if kind is ir.AttributeType.INT else value)
 
 
-def _scalar_type(name: str, value: Any) -> ir.AttributeType:
+_LISTS_OF: dict[ir.AttributeType | None, ir.AttributeType] = {
+    ir.AttributeType.INT: ir.AttributeType.INTS,
+    ir.AttributeType.FLOAT: ir.AttributeType.FLOATS,
+    ir.AttributeType.STRING: ir.AttributeType.STRINGS,
+}
+"""The type of a list by that of its elements."""
+
+
+def _scalar_type(value: Any) -> ir.AttributeType | None:
     if isinstance(value, (bool, int)):
         return ir.AttributeType.INT
     if isinstance(value, float):
         return ir.AttributeType.FLOAT
-    if isinstance(value, str):
-        return ir.AttributeType.STRING
-    raise noted(popart_exception(f"Invalid type provided in custom op attribute '{name}'"), f"got {value!r}")
+    return ir.AttributeType.STRING if isinstance(value, str) else None

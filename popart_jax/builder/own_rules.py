@@ -19,9 +19,11 @@ def check_own_rules(
     Raises
     ------
     popart_exception
-        `pad` with a list of another length than twice the rank, `copyvarupdate` without a variable, `subsample` with
-        a stride of 0.
+        `conv` without weights, `pad` with a list of another length than twice the rank, `copyvarupdate` without a
+        variable, `subsample` with a stride of 0.
     """
+    if op == "Conv" and len(inputs) < 2:
+        raise popart_exception(f"Conv requires at least two inputs: data, and weights. {len(inputs)} inputs provided.")
     if op == "CopyVarUpdate":
         if len(inputs) != 2:
             raise popart_exception("copyvarupdate should have two args.")

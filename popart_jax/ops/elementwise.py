@@ -230,8 +230,16 @@ def popart_is_inf(x: Array, /) -> Array:
     return is_inf(x)
 
 
-def check_operands(op: str, *xs: Any) -> None:
+def check_operands(op: str, *xs: Any) -> tuple[Any, ...]:
     """Operands of broadcasting operators have one type and aligned shapes; nothing is promoted.
+
+    Operands are joined from the left, as PopART does: the texts name the operand that does not fit, and what those
+    before it have.
+
+    Returns
+    -------
+    tuple of int
+        The shape of the result.
 
     Raises
     ------
@@ -239,21 +247,25 @@ def check_operands(op: str, *xs: Any) -> None:
         With PopART's words.
     """
     if any(is_text(x) for x in xs):
-        return
-    shapes = " and ".join(listed(np.shape(x)) for x in xs)
-    if len({device_dtype(x.dtype) for x in xs}) > 1:
-        types = " and ".join(dtype_name(x) for x in xs)
-        word = "" if op == "Mul" else "Op "
-        raise OpError(f"np broadcasting failed on {word}{{op}}, incompatible types {types} (shapes {shapes})", op)
-    check_frames(op, *(np.shape(x) for x in xs))
+        return broadcast_shapes(*map(np.shape, xs))
+    first, *others = xs
+    joined = np.shape(first)
+    for x in others:
+        if device_dtype(x.dtype) != device_dtype(first.dtype):
+            types = f"{dtype_name(first)} and {dtype_name(x)}"
+            word = "" if op == "Mul" else "Op "
+            text = f"incompatible types {types} (shapes {listed(joined)} and {listed(np.shape(x))})"
+            raise OpError(f"np broadcasting failed on {word}{{op}}, {text}", op)
+        joined = check_frames(op, joined, np.shape(x))
+    return joined
 
 
-def check_frames(op: str, *shapes: Sequence[int]) -> None:
-    """Raise OpError, in PopART's words, unless the shapes broadcast."""
+def check_frames(op: str, one: Sequence[Any], other: Sequence[Any]) -> tuple[Any, ...]:
+    """The shape that two shapes broadcast to; OpError, in PopART's words, if they do not."""
     try:
-        broadcast_shapes(*shapes)
+        return broadcast_shapes(one, other)
     except ValueError:
-        frames = " and ".join(str(list(shape)) for shape in shapes)
+        frames = f"{list(one)} and {list(other)}"
         raise OpError(f"np broadcasting failed on 'Op {{op}}', frames {frames} are not aligned", op) from None
 
 

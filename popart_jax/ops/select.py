@@ -11,7 +11,7 @@ from jax import lax
 
 from ..errors import OpError, popart_exception
 from .arrays import Array, as_index, is_text, namespace, normal_axis, one_element
-from .elementwise import check_operands
+from .elementwise import check_frames, check_operands
 from .moving import moves_texts
 from .operator import ELEMENTWISE, INDEX_RESULT, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import Bound, Fill, Static, lowers
@@ -28,7 +28,7 @@ operator(
 @lowers("Where", 9)
 @moves_texts
 def where(condition: Array, x: Array, y: Array, /) -> Array:
-    check_operands("Where", x, y)
+    check_frames("Where", np.shape(condition), check_operands("Where", x, y))
     return namespace(condition, x, y).where(condition, x, y)
 
 

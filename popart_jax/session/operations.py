@@ -7,10 +7,11 @@ from functools import cache
 
 import onnx
 
+from .. import lowering as _lowering  # noqa: F401 - its operators join the table
 from .._calls import checked
 from ..enums import DataType
 from ..model.dtypes import BY_NAME
-from ..ops.registry import Lowering, table
+from ..ops.registry import Lowering, resolve, table
 
 _INTERNAL_DOMAINS = {"popxl", "popart"}
 
@@ -89,37 +90,52 @@ class OpDefinition:
 
 @checked
 def getSupportedOperations(includeInternal: bool) -> list[OperatorIdentifier]:
-    """All operators that run here.
+    """All operators that run here, those of ai.onnx in each version that they have.
 
     Parameters
     ----------
     includeInternal : bool
         Whether those count that only the runtime creates.
     """
-    return sorted(_identify(row) for row in _rows() if includeInternal or row.domain not in _INTERNAL_DOMAINS)
+    return sorted(_supported(includeInternal))
 
 
 @checked
 def getUnsupportedOperations(opsetVersion: int) -> list[OperatorIdentifier]:
     """Operators of an ai.onnx opset without a translation."""
-    supported = {(row.domain, row.op) for row in _rows()}
-    missing = (s for s in _schemas(opsetVersion) if ("", s.name) not in supported)
-    return sorted(OperatorIdentifier("ai.onnx", s.name, s.since_version) for s in missing)
+    wanted = (OperatorIdentifier("ai.onnx", s.name, s.since_version) for s in _schemas(opsetVersion))
+    return sorted(set(wanted) - _supported(True).keys())
 
 
 @checked
 def getSupportedOperationsDefinition(includeInternal: bool) -> dict[OperatorIdentifier, OpDefinition]:
     """Inputs, outputs and attributes of all operators with a translation."""
-    rows = [row for row in _rows() if includeInternal or row.domain not in _INTERNAL_DOMAINS]
-    return {_identify(row): _define(row) for row in rows}
+    return {identifier: _define(identifier, row) for identifier, row in _supported(includeInternal).items()}
 
 
-def _rows() -> list[Lowering]:
-    return [row for versions in table().values() for row in versions.values()]
+def _supported(internal: bool) -> dict[OperatorIdentifier, Lowering]:
+    """The translation of every operator, by all versions that ONNX has of it."""
+    rows, own = table(), table(popart=True)
+    found: dict[OperatorIdentifier, Lowering] = {}
+    for domain, op in rows.keys() | own.keys():
+        if domain in _INTERNAL_DOMAINS and not internal:
+            continue
+        given = rows.get((domain, op), {}).keys() | own.get((domain, op), {}).keys()
+        for version in (_versions().get(op) if domain == "" else None) or given:
+            row = resolve(domain, op, version, popart=True)
+            if row is not None:
+                found[OperatorIdentifier(domain or "ai.onnx", op, version)] = row
+    return found
 
 
-def _identify(row: Lowering) -> OperatorIdentifier:
-    return OperatorIdentifier(row.domain or "ai.onnx", row.op, row.since)
+@cache
+def _versions() -> dict[str, set[int]]:
+    """All versions of the operators of ai.onnx."""
+    found: dict[str, set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            found.setdefault(schema.name, set()).add(schema.since_version)
+    return found
 
 
 @cache
@@ -133,9 +149,9 @@ def _schemas(opset: int) -> list[onnx.defs.OpSchema]:
     return [schema for schema in newest.values() if not schema.deprecated]
 
 
-def _define(row: Lowering) -> OpDefinition:
+def _define(identifier: OperatorIdentifier, row: Lowering) -> OpDefinition:
     attributes = {name: Attribute() for name in row.attributes}
-    schema = _schema(row)
+    schema = _schema(identifier)
     if schema is None:
         every = [kind for kind in DataType if kind is not DataType.UNDEFINED]
         inputs = [Input(name, every, row.is_static(i)) for i, name in enumerate(row.inputs)]
@@ -144,10 +160,10 @@ def _define(row: Lowering) -> OpDefinition:
     return OpDefinition(inputs, [Output(p.name, _types(p)) for p in schema.outputs], attributes)
 
 
-def _schema(row: Lowering) -> onnx.defs.OpSchema | None:
-    if row.domain or not onnx.defs.has(row.op, row.since, ""):
+def _schema(identifier: OperatorIdentifier) -> onnx.defs.OpSchema | None:
+    if identifier.domain != "ai.onnx" or not onnx.defs.has(identifier.type, identifier.version, ""):
         return None
-    return onnx.defs.get_schema(row.op, row.since, "")
+    return onnx.defs.get_schema(identifier.type, identifier.version, "")
 
 
 def _types(parameter: onnx.defs.OpSchema.FormalParameter) -> list[DataType]:

@@ -45,6 +45,33 @@ def test_every_attribute_type(builder, x):
     assert not builder.nodeHasAttribute("i", {out})
 
 
+@pytest.mark.parametrize(
+    ("method", "more", "name", "default"),
+    [
+        ("groupnormalization", (2,), "epsilon", 1e-5),
+        ("batchnormalization", (1,), "momentum", 0.9),
+        ("shapeddropout", ([1, 4],), "ratio", 0.5),
+        ("scaledadd", (), "scale1", 1.0),
+        ("normalize_image", (), "scale", 1.0),
+        ("printtensor", (), "title", ""),
+    ],
+)
+def test_floats_and_texts_are_written_unless_they_are_the_default(builder, x, method, more, name, default):
+    """Programs add such attributes to the node themselves, which fails if they are there."""
+    inputs = [x] * {"groupnormalization": 3, "batchnormalization": 5, "scaledadd": 2, "normalize_image": 3}.get(
+        method, 1
+    )
+    add = getattr(builder.aiGraphcore, method)
+
+    def written(**given):
+        outputs = add(inputs, *more, **given)
+        return name in builder.getAllNodeAttributeNames({outputs} if isinstance(outputs, str) else set(outputs))
+
+    assert not written()
+    assert not written(**{name: default})
+    assert written(**{name: "a" if default == "" else 0.25})
+
+
 def test_errors_of_attributes(builder, x):
     out = builder.aiOnnx.relu([x])
     builder.addNodeAttribute("a", 1, {out})

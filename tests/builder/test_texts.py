@@ -47,7 +47,11 @@ Case = tuple[str, Callable[[Made], Any]]
 REFUSED: list[Case] = [
     ("Invalid opset 9 used to add an operation. Opset for domain ai.onnx already defined as 10", Made.other_opset),
     ("Invalid or mismatched python list type provided in custom op attribute 'k'", lambda m: m.custom([1, 2.0])),
-    ("Invalid type provided in custom op attribute 'k'", lambda m: m.custom({})),
+    *(("Invalid or mismatched python list type provided in custom op attribute 'k'", lambda m, v=v: m.custom([v]))
+      for v in (None, {}, b"a", [1])),
+    *(("Invalid type provided in custom op attribute 'k'", lambda m, v=v: m.custom(v)) for v in ({}, None, b"a")),
+    ("Conv requires at least two inputs: data, and weights. 0 inputs provided.", lambda m: m.b.aiOnnx.conv([])),
+    ("Conv requires at least two inputs: data, and weights. 1 inputs provided.", lambda m: m.b.aiOnnx.conv([m.x])),
     ("No numpy type float64 registered in map to DataType", lambda _: popart.getTensorInfo(np.zeros(2))),
     ("No numpy type >f4 registered in map to DataType", lambda _: popart.getTensorInfo(np.zeros(2, ">f4"))),
     ("No numpy type >f4 registered in map to DataType", lambda m: m.b.aiOnnx.constant(np.zeros(2, ">f4"))),

@@ -347,8 +347,16 @@ TEXTS: list[tuple[str, str, str, int]] = [
      "y = Mul(x, z)", f"{X}, float16[2,3] z", 10),
     ("np broadcasting failed on 'Op 0 (ai.onnx.Where:9)', frames [2, 3] and [2, 2] are not aligned",
      "y = Where(c, x, z)", f"{X}, float[2,2] z, bool[2,3] c", 10),
+    ("np broadcasting failed on 'Op 0 (ai.onnx.Where:9)', frames [5] and [2, 3] are not aligned",
+     "y = Where(c, x, x)", f"{X}, bool[5] c", 10),
     ("np broadcasting failed on 'Op 0 (ai.onnx.Max:8)', frames [2, 3] and [2, 2] are not aligned",
      "y = Max(x, z)", f"{X}, float[2,2] z", 10),
+    ("np broadcasting failed on 'Op 0 (ai.onnx.Sum:8)', frames [4, 2, 3] and [2, 2] are not aligned",
+     "y = Sum(x, v, z)", f"{X}, float[4,1,1] v, float[2,2] z", 10),
+    (("np broadcasting failed on Op 0 (ai.onnx.Mean:8), incompatible types FLOAT and FLOAT16 (shapes [4 2 3] and "
+     "[2 3])"), "y = Mean(x, v, z)", f"{X}, float[4,1,1] v, float16[2,3] z", 10),
+    ("np broadcasting failed on 'Op 0 (ai.onnx.PRelu:9)', frames [2, 3] and [2, 2] are not aligned",
+     "y = PRelu(x, z)", f"{X}, float[2,2] z", 10),
     (("Op (ai.onnx.Clip:11), inputs=[x] currently only supports constant min/max parameters. Input 'min' (q) has "
      "no data."),
      "y = Clip(x, q)", f"{X}, float q", 11),

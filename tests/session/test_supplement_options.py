@@ -325,6 +325,23 @@ def test_one_error_is_raised_and_the_others_are_notes():
     assert "implicit recomputation" in "".join(caught.value.__notes__)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "text"),
+    [
+        (Exchange.OverlapStep, "ExchangeStrategy::OverlapStep is not yet supported."),
+        (Exchange.OverlapLoops, OVERLAP),
+        (Exchange.OverlapInnerLoop, OVERLAP),
+    ],
+)
+def test_inputs_are_read_by_a_strategy_that_the_options_allow(strategy, text):
+    b = popart.Builder()
+    x = b.addInputTensor(popart.TensorInfo("FLOAT", [2]), popart.InputSettings(popart.TileSet.Compute, strategy))
+    flow = popart.DataFlow(1, {b.aiOnnx.relu([x]): All})
+    with pytest.raises(popart.popart_exception) as caught:
+        popart.InferenceSession(b.getModelProto(), flow, popart.DeviceManager().createCpuDevice())
+    assert caught.value.args[0] == text
+
+
 def test_accumulation_is_for_training():
     with pytest.raises(popart.popart_exception, match=r"^Gradient Accumulation only available when training\.$"):
         infer(enableGradientAccumulation=True, accumulationFactor=2)

@@ -69,16 +69,34 @@ def test_operators_that_there_are():
     assert ("ai.onnx", "Conv") in names
     assert ("ai.graphcore", "Gelu") in names
     assert len(popart.getSupportedOperations(True)) > len(supported)
-    missing = {o.type for o in popart.getUnsupportedOperations(11)}
-    assert missing.isdisjoint(o.type for o in supported)
     definitions = popart.getSupportedOperationsDefinition(False)
-    reshape = next(d for o, d in definitions.items() if o.type == "Reshape" and o.domain == "ai.onnx")
+    assert [len(definitions[popart.OperatorIdentifier("ai.onnx", "Reshape", v)].inputs) for v in (1, 5)] == [1, 2]
+    reshape = definitions[popart.OperatorIdentifier("ai.onnx", "Reshape", 5)]
     assert reshape.inputs[1].constant
     assert popart.DataType.FLOAT in reshape.inputs[0].supportedTensors
-    assert {o.type for o in definitions} == {o.type for o in supported}
+    assert sorted(definitions) == supported
     one = popart.OperatorIdentifier("ai.onnx", "Add", 7)
     assert one == popart.OperatorIdentifier(version=7, type="Add", domain="ai.onnx")
     assert repr(one) == "ai.onnx.Add:7"
+
+
+@pytest.mark.parametrize("opset", [6, 9, 11])
+def test_an_operator_of_an_opset_is_listed_once_by_its_newest_version(opset):
+    """Those that run, by the version that ONNX gives them, and the others."""
+    newest = [onnx.defs.get_schema(name, opset, "") for name in ("Abs", "Flatten", "Concat", "If", "Loop", "Relu")]
+    identifiers = {popart.OperatorIdentifier("ai.onnx", s.name, s.since_version) for s in newest}
+    supported = set(popart.getSupportedOperations(False))
+    assert identifiers <= supported
+    assert supported.isdisjoint(popart.getUnsupportedOperations(opset))
+
+
+def test_an_operator_without_a_translation_is_listed(monkeypatch):
+    from popart_jax.ops import registry
+
+    for rows in (registry.table(), registry.table(popart=True)):
+        monkeypatch.delitem(rows, ("", "Abs"), raising=False)
+    monkeypatch.setattr(registry, "_load", lambda key: None)
+    assert popart.getUnsupportedOperations(8) == [popart.OperatorIdentifier("ai.onnx", "Abs", 6)]
 
 
 def weights(path, values: np.ndarray) -> str:

@@ -84,12 +84,19 @@ _SINGLE = defs.OpSchema.FormalParameterOption.Single
 def _check_annotations(node: ir.Node) -> None:
     for name, attribute in node.attributes.items():
         wanted = TYPES.get(name, attribute.type)
-        empty = isinstance(attribute.value, (tuple, list)) and not attribute.value  # an empty list fits any type
-        if attribute.type != wanted and not empty:
+        if attribute.type != wanted and not is_empty_list(attribute):
             raise popart_exception(
                 f"{_described(node)} has the attribute '{name}' of type {attribute.type.name}; PopART's is of type "
                 f"{wanted.name}."
             )
+
+
+def is_empty_list(attribute: ir.Attr) -> bool:
+    """Whether the value is a list without elements, whose type nothing tells: PopART's builder writes it as INTS."""
+    return isinstance(attribute.value, (tuple, list)) and not attribute.value
+
+
+_LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 
 
 def _check_attributes(node: ir.Node, schema: Any, strict: bool) -> None:
@@ -107,11 +114,11 @@ def _check_attributes(node: ir.Node, schema: Any, strict: bool) -> None:
                 f"{_described(node)} has an unknown attribute '{name}'; opset {schema.since_version} has "
                 f"{sorted(known)}.\n  fix: take the attribute out, or import the opset that defines it."
             )
-        wanted = int(known[name].type.value)
-        if attribute.type is not None and attribute.type.value != wanted:
+        wanted = ir.AttributeType(int(known[name].type.value))
+        fits = attribute.type is wanted or (not strict and wanted in _LISTS and is_empty_list(attribute))
+        if attribute.type is not None and not fits:
             raise popart_exception(
-                f"{_described(node)} has attribute '{name}' of type {attribute.type.name}; expected "
-                f"{ir.AttributeType(wanted).name}."
+                f"{_described(node)} has attribute '{name}' of type {attribute.type.name}; expected {wanted.name}."
             )
     missing = [name for name, a in known.items() if a.required and name not in node.attributes]
     if missing:

@@ -71,7 +71,7 @@ builder_method("NormalizeImage", "normalize_image(args, scale:float=1.0)")
 
 
 @lowers("NormalizeImage", domain=DOMAIN)
-def normalize_image(image: Array, offsets: Array, scales: Array, /, *, scale: float) -> jax.Array:
+def normalize_image(image: Array, offsets: Array, scales: Array, /, *, scale: float = 1.0) -> jax.Array:
     """(image * scale - offsets) * scales over the three channels, and a fourth channel of zeros; no gradient."""
     if image.ndim < 2 or image.shape[-1] != 3:
         raise popart_exception("requires the inner dimension to be 3.")

@@ -11,8 +11,8 @@ from ...errors import popart_exception
 from ...model.tensor_info import _TensorInfoCore as TensorInfo
 
 
-def broadcast_shapes(op: str, *shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape of the result.
+def broadcast_shapes(op: str, one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the result of two operands.
 
     Raises
     ------
@@ -20,9 +20,9 @@ def broadcast_shapes(op: str, *shapes: Sequence[int]) -> tuple[int, ...]:
         The shapes are not aligned.
     """
     try:
-        return tuple(int(d) for d in np.broadcast_shapes(*map(tuple, shapes)))
+        return tuple(int(d) for d in np.broadcast_shapes(tuple(one), tuple(other)))
     except ValueError:
-        frames = " and ".join(str(list(s)) for s in shapes)
+        frames = f"{list(one)} and {list(other)}"
         raise popart_exception(f"np broadcasting failed on '{op}', frames {frames} are not aligned") from None
 
 

@@ -17,31 +17,34 @@ def info(t: Tensor) -> str:
     return type_and_shape(t.dtype._pb_dtype.name, t.shape)
 
 
-def broadcast(op: str, *tensors: Tensor) -> tuple[int, ...]:
-    """NumPy broadcasting of operands of one type.
+def broadcast(op: str, first: Tensor, *others: Tensor) -> tuple[int, ...]:
+    """NumPy broadcasting of operands of one type, joined from the left.
 
     Raises
     ------
     popart_exception
         Types differ or shapes are not aligned.
     """
-    if len({t.dtype.name for t in tensors}) > 1:
-        types = " and ".join(t.dtype._pb_dtype.name for t in tensors)
-        shapes = " and ".join(listed(t.shape) for t in tensors)
-        shown = _names.short(op) if op == "Mul" else f"Op {_names.short(op)}"
-        raise popart_exception(f"np broadcasting failed on {shown}, incompatible types {types} (shapes {shapes})")
-    return aligned(op, *(t.shape for t in tensors))
+    joined = first.shape
+    for t in others:
+        if t.dtype.name != first.dtype.name:
+            types = f"{first.dtype._pb_dtype.name} and {t.dtype._pb_dtype.name}"
+            shapes = f"{listed(joined)} and {listed(t.shape)}"
+            shown = _names.short(op) if op == "Mul" else f"Op {_names.short(op)}"
+            raise popart_exception(f"np broadcasting failed on {shown}, incompatible types {types} (shapes {shapes})")
+        joined = aligned(op, joined, t.shape)
+    return joined
 
 
-def aligned(op: str, *shapes: Sequence[int]) -> tuple[int, ...]:
-    """NumPy broadcasting of the shapes of an operator that is about to be made.
+def aligned(op: str, one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
+    """NumPy broadcasting of two shapes of an operator that is about to be made.
 
     Raises
     ------
     popart_exception
         The shapes are not aligned.
     """
-    return broadcast_shapes(f"Op {_names.short(op)}", *shapes)
+    return broadcast_shapes(f"Op {_names.short(op)}", one, other)
 
 
 def matmul(lhs: Tensor, rhs: Tensor) -> tuple[int, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from ...enums import AnchorReturnTypeId, RecomputeType
-from ...model.attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, RECOMPUTE, VIRTUAL_GRAPH
+from ...enums import AnchorReturnTypeId, ExchangeStrategy, RecomputeType
+from ...model.attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, RECOMPUTE, VIRTUAL_GRAPH, input_metadata
 from ...model.checks.structure import every_node
 from ...model.op_names import op_names
 from ..requests import Request
@@ -20,6 +20,7 @@ def option_facts(model: ir.Model, request: Request) -> OptionFacts:
     flow, device, optimizer = request.data_flow, request.device, request.optimizer
     kinds = [flow.art(name) for name in flow.anchors()]
     nodes = list(every_node(model.graph))
+    streams = [v.name or "" for v in model.graph.inputs if v.name not in model.graph.initializers]
     return OptionFacts(
         training=request.loss is not None,
         device=device.type,
@@ -31,12 +32,19 @@ def option_facts(model: ir.Model, request: Request) -> OptionFacts:
         clips_gradients=optimizer is not None and bool(optimizer.clip_norms()),
         const_loss_scale=optimizer is None or optimizer.value("lossScaling").isConst(),
         anchors={name: flow.art(name).id().name for name in flow.anchors()},
-        exchange=[kind.exchangeStrategy() for kind in kinds],
+        exchange=[*(kind.exchangeStrategy() for kind in kinds), *_exchange_of_inputs(model, streams)],
         every_n=any(kind.id() is AnchorReturnTypeId.EveryN for kind in kinds),
         op_types=frozenset(node.op_type for node in nodes),
         variables=frozenset(model.graph.initializers),
-        streams=[v.name or "" for v in model.graph.inputs if v.name not in model.graph.initializers],
+        streams=streams,
     )
+
+
+def _exchange_of_inputs(model: ir.Model, streams: Sequence[str]) -> Iterator[ExchangeStrategy]:
+    """How inputs are read, of those for which the model says it."""
+    written = {str(int(strategy)): strategy for strategy in ExchangeStrategy}
+    found = (written.get(model.metadata_props.get(input_metadata(name)[1], "")) for name in streams)
+    return (strategy for strategy in found if strategy is not None)
 
 
 def _ops(model: ir.Model) -> Iterator[ir.Node]:
