@@ -136,6 +136,7 @@ class Placement(NodeAnnotations):
         """Replica groups of the collectives that follow."""
         return self._within(names.COMM_GROUP, [int(type), groupSize])
 
+    @checked
     def outlineAttributes(self, pyd: dict[str, Any], /) -> KeyValueContextManager:
         """Attributes that keep unequal blocks from being outlined together."""
         return KeyValueContextManager(self._context, {str(k): str(v) for k, v in pyd.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -111,8 +112,21 @@ def _infer(node: Description) -> Sequence[Type]:
     holds_graph = any(kind is ir.AttributeType.GRAPH for _, kind, _ in node.attributes)
     if holds_graph or all(shape is not None for _, shape in stated):
         return stated
-    found = traced(node) or [UNKNOWN] * node.outputs
+    found = traced(node) or (_infer_alike(node) if node.domain == "" else ()) or [UNKNOWN] * node.outputs
     return [(a[0] or b[0], b[1] if a[1] is None else a[1]) for a, b in zip(stated, found, strict=True)]
+
+
+def _infer_alike(node: Description) -> Sequence[Type]:
+    """Types of the results if operands of one type parameter had the first one's: a session alone asks for types."""
+    formals = schema(node.op, node.version).inputs
+    first: dict[str, ir.DataType] = {}
+    alike: list[Operand | None] = []
+    for i, x in enumerate(node.operands):
+        if x is not None and x.dtype is not None:
+            dtype = first.setdefault(formals[min(i, len(formals) - 1)].type_str, x.dtype)
+            x = x if dtype is x.dtype else replace(x, dtype=dtype, data=None)
+        alike.append(x)
+    return () if tuple(alike) == node.operands else _infer(replace(node, operands=tuple(alike)))
 
 
 _inferred = lru_cache(maxsize=4096)(_infer)  # the layers of a network repeat

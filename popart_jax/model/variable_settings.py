@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from .._calls import overloaded
+from .._calls import checked, overloaded
 from ..enums import CommGroupType, VariableRetrievalMode
 from ..errors import logs_errors, noted, popart_exception, popart_internal_exception
 from .settings import Settings
@@ -215,6 +215,7 @@ class VariableSettings:
         """Replicas in one group."""
         return self.getReplicaGrouping(replicaCount).getGroupSize()
 
+    @checked
     def getGroupRepresentative(self, group: int) -> int:
         """The replica whose value stands for the group: its lowest."""
         if self._by_stride is not None:

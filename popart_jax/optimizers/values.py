@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from .._calls import convert, no_overload
 from ..errors import logs_errors, noted, popart_exception
 
 
@@ -18,6 +19,11 @@ class OptimizerValue:
     def __init__(self, val: Any = 0.0, isConst: bool = True) -> None:
         if isinstance(val, tuple):
             val, isConst = cast("tuple[Any, bool]", val)
+        try:
+            val = convert(val, float)
+        except TypeError:
+            given = "(self, val: float, isConst: bool = True)", "(self, pair: tuple[float, bool])"
+            raise TypeError(no_overload("__init__", given, [val, isConst], {})) from None
         with np.errstate(over="ignore"):  # too large for single precision: an infinity, which the optimizers refuse
             self._value = float(np.float32(val))
         self._const = bool(isConst)

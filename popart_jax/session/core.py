@@ -220,6 +220,7 @@ class SessionCore:
                 raise
             raise raised from None
 
+    @checked
     def connectStreamToCallback(self, streamHandle: str, callback: Callable[..., Any], index: int, /) -> None:
         """Not available: this runtime has no data streams to hook into.
 
@@ -410,6 +411,7 @@ class SessionCore:
 
     # -- reports
 
+    @checked
     def getSummaryReport(self, resetProfile: bool = True) -> str:
         """Summary of the modelled step, as text.
 
@@ -438,6 +440,7 @@ class SessionCore:
         """The program as XLA has it, as bytes of StableHLO text; raises as `getSummaryReport` does."""
         return self._parts.reports.stable_hlo()
 
+    @checked
     def getCycleCount(self, id: str = "") -> int:
         """Modelled cycles of the last run, on the first replica.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
+from .._calls import checked
 from ..errors import logs_errors_of_methods
 from .core import SessionCore
 from .devices.devices import DeviceInfo
@@ -103,6 +104,7 @@ class InferenceSession(SessionCore):
         """Whether the host copy is current."""
         return self._in_sync
 
+    @checked
     def setEngineIsLoaded(self, isLoaded: bool) -> None:
         """Say whether the engine is on the device."""
         self._parts.place.loaded = bool(isLoaded)

@@ -10,7 +10,15 @@ import numpy as np
 import onnx
 import pytest
 
-from popart_jax import Builder, ReductionType, ScatterReduction, popart_exception
+from popart_jax import (
+    Builder,
+    DataFlow,
+    DeviceManager,
+    InferenceSession,
+    ReductionType,
+    ScatterReduction,
+    popart_exception,
+)
 
 
 @pytest.fixture
@@ -119,6 +127,41 @@ def test_encoded_attributes(builder):
     index = builder.addInputTensor("INT32", [4, 5])
     builder.aiGraphcore.scatterreduce([x, index], axis_size=7, axis=0, reduction=ScatterReduction.NoReduction)
     assert attributes(builder)["reduction"] == b"none"
+
+
+@pytest.mark.parametrize(
+    ("method", "kinds", "shapes", "expected"),
+    [
+        ("add", ("FLOAT16", "FLOAT"), ([2, 1], [3]), ("float16", [2, 3])),
+        ("matmul", ("FLOAT", "FLOAT16"), ([2, 4], [4, 3]), ("float32", [2, 3])),
+        ("less", ("INT32", "FLOAT"), ([3], [2, 3]), ("bool", [2, 3])),
+        ("max", ("FLOAT", "FLOAT16", "INT32"), ([3], [2, 1], [1]), ("float32", [2, 3])),
+        ("conv", ("FLOAT", "FLOAT16"), ([1, 1, 5, 5], [2, 1, 3, 3]), ("float32", [1, 2, 3, 3])),
+        ("logical_and", ("FLOAT", "INT32"), ([3], [2, 1]), ("bool", [2, 3])),
+    ],
+)
+def test_shapes_are_known_whatever_the_types(builder, method, kinds, shapes, expected):
+    """Types are judged when a session is made: until then a result has the first operand's, or its operator's own."""
+    inputs = [builder.addInputTensor(kind, shape) for kind, shape in zip(kinds, shapes, strict=True)]
+    made = getattr(builder.aiOnnx, method)(inputs)
+    assert (builder.getTensorDtypeString(made), builder.getTensorShape(made)) == expected
+
+
+def test_indices_of_own_operators_have_32_bits(builder):
+    """In the builder and in the session (PopART's table of operators: INT32)."""
+    x, edges = builder.addInputTensor("FLOAT", [4, 2]), builder.addInputTensor("FLOAT", [3])
+    sizes, opened = (builder.aiOnnx.constant(np.ones(2, kind)) for kind in (np.int32, np.uint8))
+    own = builder.aiGraphcore
+    indices = [
+        own.splinebasis([x, sizes, opened], 1)[1],
+        own.sort([x])[1],
+        own.reducemedian([x])[1],
+        own.bucketize([x, edges]),
+    ]
+    assert {builder.getTensorDtypeString(name) for name in indices} == {"int32"}
+    flow = DataFlow(1, indices)
+    session = InferenceSession(builder.getModelProto(), flow, DeviceManager().createCpuDevice())
+    assert {session.getInfo(name).data_type() for name in indices} == {"INT32"}
 
 
 GRAPHCORE_SHAPES = {

@@ -47,8 +47,15 @@ def test_engine_cache(tmp_path, log, caplog, monkeypatch):
             assert "Engine loaded" in log()
             assert any(m.startswith("Completed preload of popef file ") for m in log()) == hit
             if hit:
-                with pytest.raises(popart.popart_runtime_error, match="cached executable"):
-                    session.getSummaryReport()
+                for read in (session.getSummaryReport, session.getReport, session.getSerializedGraph):
+                    with pytest.raises(popart.popart_runtime_error) as caught:
+                        read()
+                    (path,) = tmp_path.glob("*.popef")
+                    assert caught.value.args[0] == (
+                        "Unable to get reports when using a cached executable.\n"
+                        f"Either remove the cache file ({path}), or \n"
+                        "disable engine caching (userOptions.enableEngineCaching = false)"
+                    )
     (file,) = tmp_path.glob("*.popef")
     assert file.suffix == ".popef"
     assert file.stem.isdecimal()

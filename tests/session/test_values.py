@@ -63,6 +63,45 @@ def test_tensor_locations():
     assert (settings.minElementsForOffChip, settings.minElementsForReplicatedTensorSharding) == (10, 20)
 
 
+FLOW, MANAGER = popart.DataFlow(1, ["a"]), popart.DeviceManager()
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (FLOW.art, "art"),
+        (FLOW.isAnchored, "isAnchored"),
+        (FLOW.setBatchesPerStep, "setBatchesPerStep"),
+        (popart.VariableSettings().getGroupRepresentative, "getGroupRepresentative"),
+        (MANAGER.createOfflineIpuFromDeviceInfo, "createOfflineIpuFromDeviceInfo"),
+        (popart.syncPatternFromString, "syncPatternFromString"),
+        (popart.syncPatternToString, "syncPatternToString"),
+        (popart.Builder().outlineAttributes, "outlineAttributes"),
+        (popart.OptimizerValue, "__init__"),
+        (popart.VirtualGraphMode, "__init__"),
+        (popart.ReductionType, "__init__"),
+    ],
+)
+def test_arguments_of_a_wrong_type(call, name):
+    with pytest.raises(TypeError) as caught:
+        call(object())
+    assert caught.value.args[0].startswith(
+        f"{name}(): incompatible function arguments. The following argument types are supported:\n    1. {name}("
+    )
+
+
+@pytest.mark.parametrize("call", [popart.Builder, popart.GraphTransformer])
+def test_something_else_than_a_model(call):
+    with pytest.raises(TypeError):
+        call(3)
+
+
+def test_a_number_that_is_no_member_of_an_enum():
+    with pytest.raises(ValueError, match="99 is not a valid VirtualGraphMode"):
+        popart.VirtualGraphMode(99)
+    assert popart.VirtualGraphMode(np.int64(1)) is popart.VirtualGraphMode.Manual
+
+
 def test_operators_that_there_are():
     supported = popart.getSupportedOperations(False)
     names = {(o.domain, o.type) for o in supported}

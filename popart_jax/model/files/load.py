@@ -140,6 +140,8 @@ def read(model: ModelLike) -> ir.Model:
     ------
     popart_exception
         `model` is neither an existing file nor a serialised ModelProto.
+    TypeError
+        `model` is something else.
     """
     if isinstance(model, ir.Model):
         return _cloned(model)
@@ -156,7 +158,7 @@ def _as_bytes(model: str | bytes | Path) -> bytes:
     if isinstance(model, str):
         return model.encode("utf-8", "surrogateescape")
     if not isinstance(model, (bytes, bytearray, memoryview)):
-        raise popart_exception(
+        raise TypeError(
             f"A model is a path, bytes, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}."
         )
     return bytes(model)

@@ -57,7 +57,7 @@ def spline_basis(
     floor = jnp.floor(v)
     values = jnp.stack(_basis(v - floor, degree), axis=-1)  # (E, D, degree + 1)
     strides = jnp.concatenate([jnp.ones(1, jnp.int32), jnp.cumprod(sizes)[:-1].astype(jnp.int32)])
-    s = jnp.arange(n**dims)
+    s = jnp.arange(n**dims, dtype=jnp.int32)
     basis, index = jnp.ones((pseudo.shape[0], n**dims), pseudo.dtype), jnp.zeros((pseudo.shape[0], n**dims), jnp.int32)
     for d in range(dims):
         m = s // n**d % n

@@ -256,7 +256,7 @@ class DeviceManager:
             driver_ids=(0,),
         )
 
-    @logs_errors
+    @checked
     def createOfflineIpuFromDeviceInfo(self, deviceInfo: DeviceInfo, /) -> DeviceInfo:
         """An offline device like an existing one.
 
@@ -274,6 +274,7 @@ class DeviceManager:
         }
         return self.createOfflineIPUDevice(options)
 
+    @checked
     def createOfflineIpuFromSystemString(self, system: str, numIpus: int, /) -> DeviceInfo:
         """An offline device for a named system, such as ``ipu2`` or a POD name."""
         version = next((v for v in ("ipu21", "ipu1", "ipu2") if v in system.lower()), "ipu2")
@@ -477,7 +478,7 @@ def _emulated(number: int, ipus: tuple[int, ...], tiles: int, connection: Device
     )
 
 
-@logs_errors
+@checked
 def syncPatternFromString(str: str, /) -> SyncPattern:
     """The sync pattern of a text: full, singlePipeline or replicaAndLadder.
 
@@ -494,6 +495,7 @@ def syncPatternFromString(str: str, /) -> SyncPattern:
     )
 
 
+@checked
 def syncPatternToString(pattern: SyncPattern, /) -> str:
     """The text of a sync pattern."""
     return f"{pattern}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from ..._calls import overloaded
+from ..._calls import checked, overloaded
 from ...enums import AnchorReturnTypeId, ExchangeStrategy, TileSet
 from ...errors import logs_errors, noted, popart_exception
 
@@ -149,6 +149,7 @@ class DataFlow:
                 error = popart_exception(f"Return period must be {how} the number of batches per step")
                 raise noted(error, f"anchor '{name}' has EveryN({art.rp()}), batches per step are {batches}")
 
+    @checked
     def isAnchored(self, arg: str, /) -> bool:
         """Whether a tensor is anchored."""
         return arg in self._anchors
@@ -161,6 +162,7 @@ class DataFlow:
         """Batches per step."""
         return self._batches
 
+    @checked
     def setBatchesPerStep(self, batchesPerStep: int, /) -> None:
         """Change the batches per step."""
         self._check(batchesPerStep)
@@ -170,7 +172,7 @@ class DataFlow:
         """Names of the anchored tensors."""
         return list(self._anchors)
 
-    @logs_errors
+    @checked
     def art(self, anchorId: str, /) -> AnchorReturnType:
         """Return type of an anchor.
 

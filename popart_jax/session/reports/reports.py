@@ -41,17 +41,17 @@ class Reports:
         poplar_exception
             On a CPU device.
         """
-        self._engine("get reports")
+        self._engine()
         if profiles and self._place.device.type is DeviceType.Cpu:
             raise poplar_exception("Cannot fetch a report: Profiling is disabled for current device type.")
         return self.priced
 
-    def _engine(self, what: str) -> Engine:
+    def _engine(self) -> Engine:
         if self._place.engine is None:
             raise popart_runtime_error("Session must have been prepared before a report can be fetched")
         if self._stored.path is not None:
             raise popart_runtime_error(
-                f"Unable to {what} when using a cached executable.\nEither remove the cache file "
+                "Unable to get reports when using a cached executable.\nEither remove the cache file "
                 f"({self._stored.path}), or \ndisable engine caching (userOptions.enableEngineCaching = false)"
             )
         return self._place.engine
@@ -67,7 +67,7 @@ class Reports:
 
     def stable_hlo(self) -> bytes:
         """The program as XLA has it, as StableHLO text."""
-        return self._engine("get the serialised graph").stable_hlo().encode()
+        return self._engine().stable_hlo().encode()
 
     def cycle_count(self, counter: str) -> int:
         """Cycles of one run, as one of the counters that were asked for shows them.
