@@ -110,8 +110,6 @@ class GraphUnderConstruction:
         if inferred:
             check_window(op, domain, opset, operands, attributes)
         numbered = {**attributes, attribute_names.DEBUG_INFO: len(self._graph)}
-        if op == "Constant":  # readers of ONNX files expect one attribute
-            numbered = attributes
         node_attributes = [*(to_attribute(k, v) for k, v in numbered.items()), *self._context_attributes(attributes)]
         node = ir.Node(domain, op, operands, node_attributes, num_outputs=outputs, name=self._node_name(op, context))
         if op == "Constant":

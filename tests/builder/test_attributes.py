@@ -40,6 +40,8 @@ def test_every_attribute_type(builder, x):
     assert builder.getStringNodeAttribute("s", {out}) == "text"
     assert builder.getStringVectorNodeAttribute("sl", {out}) == ["a", "b"]
     assert builder.getAllNodeAttributeNames({out}) == ["__debug_info_id", *values]
+    constant = builder.aiOnnx.constant(np.ones(2, np.float32))
+    assert builder.getAllNodeAttributeNames({constant}) == ["value", "__debug_info_id"]
     assert builder.nodeHasAttribute("i", {out})
     builder.removeNodeAttribute("i", {out})
     assert not builder.nodeHasAttribute("i", {out})
