@@ -175,6 +175,10 @@ class OpError(popart_exception):
             self.args = (self.text.format(*inputs, **names),)
 
 
+class NoModelError(popart_exception, TypeError):
+    """An argument is nothing that could be a model; PopART's bindings raise TypeError."""
+
+
 class SizeUnknownError(popart_exception):
     """A result of a compiled program has a size that only the run knows."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -188,11 +189,11 @@ def to_attribute(name: str, value: Any) -> ir.Attr:
         if kind is None:
             error = popart_exception(f"Invalid or mismatched python list type provided in custom op attribute '{name}'")
             raise noted(error, f"got {list(value)!r}")
-        return ir.Attr(name, kind, tuple(value))
+        return ir.Attr(name, kind, tuple(map(_stored, value)))
     kind = _scalar_type(value)
     if kind is None:
         raise noted(popart_exception(f"Invalid type provided in custom op attribute '{name}'"), f"got {value!r}")
-    return ir.Attr(name, kind, int(value) if kind is ir.AttributeType.INT else value)
+    return ir.Attr(name, kind, _stored(value))
 
 
 _LISTS_OF: dict[ir.AttributeType | None, ir.AttributeType] = {
@@ -201,6 +202,13 @@ _LISTS_OF: dict[ir.AttributeType | None, ir.AttributeType] = {
     ir.AttributeType.STRING: ir.AttributeType.STRINGS,
 }
 """The type of a list by that of its elements."""
+
+
+def _stored(value: Any) -> Any:
+    """A number as a model holds it: floats in single precision, bools as whole numbers."""
+    if isinstance(value, float):
+        return ctypes.c_float(value).value
+    return int(value) if isinstance(value, bool) else value
 
 
 def _scalar_type(value: Any) -> ir.AttributeType | None:

@@ -40,6 +40,11 @@ def test_every_attribute_type(builder, x):
     assert builder.getStringNodeAttribute("s", {out}) == "text"
     assert builder.getStringVectorNodeAttribute("sl", {out}) == ["a", "b"]
     assert builder.getAllNodeAttributeNames({out}) == ["__debug_info_id", *values]
+    single = [float(np.float32(v)) for v in (0.1, 1e39)]
+    builder.addNodeAttribute("d", 0.1, {out})
+    builder.addNodeAttribute("dl", [0.1, 1e39], {out})
+    assert builder.getFloatNodeAttribute("d", {out}) == single[0]  # the file has single precision
+    assert builder.getFloatVectorNodeAttribute("dl", {out}) == single
     constant = builder.aiOnnx.constant(np.ones(2, np.float32))
     assert builder.getAllNodeAttributeNames({constant}) == ["value", "__debug_info_id"]
     assert builder.nodeHasAttribute("i", {out})

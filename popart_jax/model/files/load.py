@@ -15,7 +15,7 @@ from onnx_ir.passes.common import InlinePass
 
 from ..._collector import without_collector
 from ..._compat.onnx_ir import quick_names
-from ...errors import popart_exception
+from ...errors import NoModelError, popart_exception
 from ...limits import limits
 from ..checks.initializers import check_tensors
 from ..checks.signatures import check_signatures
@@ -140,7 +140,7 @@ def read(model: ModelLike) -> ir.Model:
     ------
     popart_exception
         `model` is neither an existing file nor a serialised ModelProto.
-    TypeError
+    NoModelError
         `model` is something else.
     """
     if isinstance(model, ir.Model):
@@ -158,7 +158,7 @@ def _as_bytes(model: str | bytes | Path) -> bytes:
     if isinstance(model, str):
         return model.encode("utf-8", "surrogateescape")
     if not isinstance(model, (bytes, bytearray, memoryview)):
-        raise TypeError(
+        raise NoModelError(
             f"A model is a path, bytes, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}."
         )
     return bytes(model)
