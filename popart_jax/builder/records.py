@@ -54,7 +54,7 @@ def record_node(
         api=api or node.op_type.lower(),
         inputs=list(inputs) or None,
         outputs=list(outputs) or None,
-        attributes={k: str(v) for k, v in attributes.items()},
+        attributes={k: str(v.name if isinstance(v, ir.Graph) else v) for k, v in attributes.items()},
     )
     if info is not None:
         record(

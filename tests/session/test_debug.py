@@ -106,6 +106,19 @@ def test_records_of_builder_calls(path):
     assert (node["opType"], node["opName"], node["input"]) == ("LeakyRelu", "mine", ["x"])
 
 
+def test_a_call_is_recorded_with_the_name_of_its_subgraph(path):
+    builder = Builder()
+    x = builder.addInputTensor("FLOAT", [1])
+    inner = builder.createSubgraphBuilder()
+    inner.setGraphName("inner")
+    inner.addOutputTensor(inner.aiOnnx.relu([inner.addUntypedInputTensor()]))
+    initializePoplarDebugInfo(str(path))
+    builder.aiGraphcore.call([x], 1, inner)
+    gc.collect()
+    (call,) = (r for r in read(path)["contexts"] if r["layer"] == "popartbuilder")
+    assert (call["api"], call["attributes"]["callee"]) == ("call", "inner")
+
+
 def test_arguments():
     with pytest.raises(ValueError):
         initializePoplarDebugInfo("x", "xml")
