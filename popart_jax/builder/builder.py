@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
+from ..model.origin import imported_as_popart
 from .core import _BuilderCore
 from .operators import (
     ONNX_SETS,
@@ -19,7 +20,7 @@ from .operators import (
 )
 from .opsets import AiGraphcoreOpset1 as GraphcoreNamespace
 from .opsets import Opset, onnx_namespace
-from .versions import defaultAiGraphcoreOpset, defaultAiOnnxOpset
+from .versions import NEWEST_ONNX, defaultAiGraphcoreOpset, defaultAiOnnxOpset
 
 if TYPE_CHECKING:
     from . import namespaces  # pyright: ignore[reportMissingModuleSource]
@@ -38,7 +39,8 @@ class Builder(_BuilderCore):
 
     ``builder.aiOnnx`` (opset 10), ``builder.aiOnnxOpset6`` to ``aiOnnxOpset11`` (as PopART has them; later opsets are
     there as well) and ``builder.aiGraphcore`` hold the operators; the first use of one of the former settles the opset
-    of the model. On a model that was read, ``builder.aiOnnx`` follows its opset.
+    of the model. On a model that was read, ``builder.aiOnnx`` follows its opset; in programs that import ``popart`` it
+    is 10 there too, and an operator is refused if the model has another of PopART's opsets.
 
     Parameters
     ----------
@@ -78,7 +80,9 @@ class Builder(_BuilderCore):
             self._chosen["aiGraphcore"] = GraphcoreNamespace(self, opsets["ai.graphcore"])
         self._defaults = {"aiOnnx": defaultAiOnnxOpset, "aiGraphcore": defaultAiGraphcoreOpset}
         if modelProtoOrFilename is not None:
-            self._defaults["aiOnnx"] = self._model.opset_imports.get("", defaultAiOnnxOpset)
+            given = self._model.opset_imports.get("", defaultAiOnnxOpset)
+            if given > NEWEST_ONNX or not imported_as_popart():
+                self._defaults["aiOnnx"] = given
 
     def aiOnnxOpsetVersion(self, version: int) -> None:
         """Settle the ai.onnx opset.

@@ -157,6 +157,18 @@ def test_a_loaded_model_keeps_its_opset():
         later.relu([x])
 
 
+@pytest.mark.usefixtures("popart_names")
+def test_in_programs_of_popart_the_default_is_ten_for_loaded_models_too():
+    later = Builder(model(9).SerializeToString()).aiOnnx
+    with pytest.raises(popart_jax.popart_exception) as caught:
+        later.relu(["y"])
+    assert caught.value.args[0] == (
+        "Invalid opset 10 used to add an operation. Opset for domain ai.onnx already defined as 9"
+    )
+    assert Builder(model(9).SerializeToString()).aiOnnxOpset9.relu(["y"])
+    assert Builder(model(18, 8).SerializeToString()).aiOnnx.relu(["y"])  # no opset of PopART's: nothing to refuse
+
+
 def test_the_namespaces_that_tools_look_up():
     hint = inspect.signature(Builder.__getattr__).return_annotation
     assert typing.get_args(hint)[0] is popart_jax.AiGraphcoreOpset1
