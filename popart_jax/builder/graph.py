@@ -57,12 +57,12 @@ class GraphUnderConstruction:
         return found
 
     def _valid_tensors(self) -> str:
-        known = self._known_tensors()
-        return f"(valid tensors are {known})" if known else "(there are no valid tensors yet)"
-
-    def _known_tensors(self) -> str:
-        own = list(self._values)
-        return ", ".join(own if self._parent is None else [*own, *self._parent._values])
+        known: list[str] = []
+        scope: GraphUnderConstruction | None = self
+        while scope is not None:
+            known += scope._values
+            scope = scope._parent
+        return f"(valid tensors are {', '.join(known)})" if known else "(there are no valid tensors yet)"
 
     def _new_value(self, name: str) -> ir.Value:
         value = ir.Value(name=name)

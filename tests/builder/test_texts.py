@@ -37,6 +37,15 @@ class Made:
     def tiled(self) -> str:
         return self.b.aiOnnx.tile([self.x, self.b.aiOnnx.constant(np.array([-2, 1]))])
 
+    def nested(self) -> str:
+        outer = popart.Builder()
+        outer.addInputTensor("FLOAT", [2], "x")
+        inner = outer.createSubgraphBuilder()
+        inner.addInputTensor("FLOAT", [2], "y")
+        innermost = inner.createSubgraphBuilder()
+        innermost.addInputTensor("FLOAT", [2], "z")
+        return innermost.aiOnnx.relu(["q"])
+
     def other_opset(self) -> Any:
         b = popart.Builder()
         b.addOutputTensor(b.aiOnnxOpset10.relu([b.addInputTensor("FLOAT", [2])]))
@@ -80,6 +89,7 @@ REFUSED: list[Case] = [
     ("Unknown tensor 'q' (there are no valid tensors yet).", lambda _: popart.Builder().aiOnnx.relu(["q"])),
     ("Unknown tensor 'q' (valid tensors are x).",
      lambda _: (b := popart.Builder()).aiOnnx.add([b.addInputTensor("FLOAT", [2], "x"), "q"])),
+    ("Unknown tensor 'q' (valid tensors are z, y, x).", Made.nested),
     ("Node already has attribute a.", lambda m: m.b.addNodeAttribute("a", 2, {m.relu})),
     ("Node does not have an attribute q.", lambda m: m.b.getInt64NodeAttribute("q", {m.relu})),
     ("Cannot remove attribute q as it does not exist.", lambda m: m.b.removeNodeAttribute("q", {m.relu})),
