@@ -13,7 +13,7 @@ from jax import lax
 from ..errors import popart_exception
 from . import primitives
 from .arrays import Array, is_float, namespace
-from .elementwise import check_operands, legacy_align
+from .elementwise import aligned, legacy_align
 from .operator import ELEMENTWISE, NON_LINEARITY, OF_INTEGERS, ROUNDS, PopxlClass, gradient, operator
 from .registry import direct, lowers
 from .two_way import with_jvp
@@ -81,8 +81,10 @@ operator("PRelu", ELEMENTWISE | ROUNDS, gradients=())
 
 @lowers("PRelu", 7)
 def prelu(x: Array, slope: Array, /) -> Array:
-    check_operands("PRelu", x, slope)
     return jnp.where(x < 0, x * slope, x)
+
+
+lowers("PRelu", 7, popart=True)(aligned("PRelu", prelu))
 
 
 @lowers("PRelu", 1)

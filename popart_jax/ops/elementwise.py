@@ -230,16 +230,11 @@ def popart_is_inf(x: Array, /) -> Array:
     return is_inf(x)
 
 
-def check_operands(op: str, *xs: Any) -> tuple[Any, ...]:
+def check_operands(op: str, *xs: Any) -> None:
     """Operands of broadcasting operators have one type and aligned shapes; nothing is promoted.
 
     Operands are joined from the left, as PopART does: the texts name the operand that does not fit, and what those
     before it have.
-
-    Returns
-    -------
-    tuple of int
-        The shape of the result.
 
     Raises
     ------
@@ -247,7 +242,7 @@ def check_operands(op: str, *xs: Any) -> tuple[Any, ...]:
         With PopART's words.
     """
     if any(is_text(x) for x in xs):
-        return broadcast_shapes(*map(np.shape, xs))
+        return
     first, *others = xs
     joined = np.shape(first)
     for x in others:
@@ -257,7 +252,6 @@ def check_operands(op: str, *xs: Any) -> tuple[Any, ...]:
             text = f"incompatible types {types} (shapes {listed(joined)} and {listed(np.shape(x))})"
             raise OpError(f"np broadcasting failed on {word}{{op}}, {text}", op)
         joined = check_frames(op, joined, np.shape(x))
-    return joined
 
 
 def check_frames(op: str, one: Sequence[Any], other: Sequence[Any]) -> tuple[Any, ...]:

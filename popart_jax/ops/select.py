@@ -15,6 +15,7 @@ from .elementwise import check_frames, check_operands
 from .moving import moves_texts
 from .operator import ELEMENTWISE, INDEX_RESULT, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import Bound, Fill, Static, lowers
+from .symbols import broadcast_shapes
 
 operator(
     "Where",
@@ -28,7 +29,8 @@ operator(
 @lowers("Where", 9)
 @moves_texts
 def where(condition: Array, x: Array, y: Array, /) -> Array:
-    check_frames("Where", np.shape(condition), check_operands("Where", x, y))
+    check_operands("Where", x, y)
+    check_frames("Where", np.shape(condition), broadcast_shapes(np.shape(x), np.shape(y)))
     return namespace(condition, x, y).where(condition, x, y)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._calls import checked
 from ..errors import logs_errors_of_methods
 from ..optimizers import Optimizer
 from .core import SessionCore
@@ -87,7 +86,6 @@ class TrainingSession(SessionCore, OlderOptimizerMethods):
         """Look for this session's executable in the cache directory again."""
         self._parts.stored.find()
 
-    @checked
     def broadcastWeights(self, rootRank: int = 0) -> None:
         """Give every process the host weights of one of them; with a single process there is nothing to do."""
         self._parts.weights.broadcast(rootRank)

@@ -101,7 +101,7 @@ def test_every_error_names_the_node() -> None:
         ("MatMul", [np.ones((2, 2), np.int8), np.ones((2, 2), np.int8)], "is INT8"),
         ("BitwiseAnd", [np.ones(2, F32), np.ones(2, F32)], "is FLOAT"),
         ("Relu", [np.array(["a"], object)], "is STRING"),
-        ("Conv", [np.ones((1, 1, 3), F32), np.ones((1, 1, 2), np.float16)], "inputs X and W must have one type, got FLOAT and FLOAT16"),
+        ("PRelu", [np.ones(2, F32), np.ones(2, np.float16)], "inputs X and slope must have one type, got FLOAT and FLOAT16"),
         ("Range", [np.int8(0), np.int8(3), np.int8(1)], "is INT8"),
         ("OneHot", [np.array([1]), np.array(-2), np.zeros(2, F32)], "depth must not be negative"),
         ("Conv", [np.ones((1, 1, 4, 4), F32), np.ones((1, 1, 2, 2), F32), np.ones((1, 1), F32)], "input B has rank 2; expected rank 1"),

@@ -76,18 +76,6 @@ def test_an_operator_that_a_pattern_replaces_is_trained_through_only_with_it(op,
     assert str(caught.value) == f"{op}Op should be removed by pattern '{pattern}' before call to {op}Op::getGradOps"
 
 
-@pytest.mark.parametrize("name", ["activations", "activation_alpha"])
-def test_an_empty_list_that_is_added_to_a_node_is_one_of_any_type(name):
-    """The builder can't tell its type and writes a list of whole numbers; the operator reads the list it wants."""
-    b = popart.Builder()
-    x = b.addInputTensor("FLOAT", [3, 1, 2])
-    weights = [b.addInitializedInputTensor(np.ones((1, 16, n), np.float32)) for n in (2, 4)]
-    outs = b.aiOnnx.lstm([x, *weights], 3, hidden_size=4)
-    b.addNodeAttribute(name, [], set(outs))
-    session = popart.InferenceSession(b.getModelProto(), popart.DataFlow(1, {outs[0]: All}), CPU())
-    assert session.getInfo(outs[0]).shape() == [3, 1, 1, 4]
-
-
 @pytest.mark.parametrize("shape", [[1], [1, 1], [1, 1, 1]])
 def test_a_loss_of_one_element_in_any_shape(shape):
     b = popart.Builder()
@@ -365,3 +353,15 @@ def test_groups_given_by_stride_reach_the_session(stride, of_replica):
     data = np.arange(8, dtype=np.float32).reshape(4, 2)
     session.run(popart.PyStepIO({"x": data}, anchors))
     np.testing.assert_array_equal(anchors[out], data * values[of_replica])
+
+
+@pytest.mark.parametrize("name", ["activations", "activation_alpha"])
+def test_an_empty_list_that_is_added_to_a_node_is_one_of_any_type(name):
+    """The builder can't tell its type and writes a list of whole numbers; the operator reads the list it wants."""
+    b = popart.Builder()
+    x = b.addInputTensor("FLOAT", [3, 1, 2])
+    weights = [b.addInitializedInputTensor(np.ones((1, 16, n), np.float32)) for n in (2, 4)]
+    outs = b.aiOnnx.lstm([x, *weights], 3, hidden_size=4)
+    b.addNodeAttribute(name, [], set(outs))
+    session = popart.InferenceSession(b.getModelProto(), popart.DataFlow(1, {outs[0]: All}), CPU())
+    assert session.getInfo(outs[0]).shape() == [3, 1, 1, 4]
