@@ -63,6 +63,15 @@ def noted(error: E, *notes: str) -> E:
     return error
 
 
+def until_compiled(error: E, *results: Any) -> E:
+    """An error that PopART finds when it compiles the operator: until then these results, or their like, stand for its.
+
+    A walk for types alone, as the constructor of a session makes, takes zeros of their shapes and types and goes on.
+    """
+    error.__dict__["until_compiled"] = tuple((tuple(x.shape), x.dtype) for x in results)
+    return error
+
+
 class popart_internal_exception(popart_exception):
     """An invariant of the runtime was violated."""
 

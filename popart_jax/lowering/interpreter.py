@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import onnx_ir as ir
@@ -254,13 +254,10 @@ def run_step(step: Step, walk: Walk) -> None:
         found = None if walk.settings.popart else known_length.computed(node, operands, walk)
         results = found or (_routed(step, walk, operands) if several else _checked(step, walk, operands))
     except (popart_exception, poplibs_exception) as err:
-        if isinstance(err, OpError) and walk.settings.popart:
-            inputs = ["" if v is None else v.name or "" for v in node.inputs]
-            err.name(op_names(node, _opset(step, walk)), inputs)
-        if not walk.settings.popart and (type(err) in (popart_exception, OpError) or step.lowering.fn is run_body):
-            raise node_error(node, operands, str(err)) from err
-        locate(err, node, operands)
-        raise
+        stand_ins = err.__dict__.get("until_compiled") if walk.settings.types_only else None
+        if stand_ins is None:
+            _raise(err, step, walk, operands)
+        results = tuple(jax.numpy.zeros(shape, dtype) for shape, dtype in stand_ins)
     except Exception as err:
         raise explain(err, node, step.lowering, operands, _opset(step, walk)) from err
     if step.effect is not None:
@@ -269,6 +266,18 @@ def run_step(step: Step, walk: Walk) -> None:
         return
     for value, result in zip(node.outputs, results, strict=False):
         walk.env[value] = _marked(walk, value, result)
+
+
+def _raise(err: Exception, step: Step, walk: Walk, operands: list[Any]) -> NoReturn:
+    """Raise the error of a node again, with its name in it or beside it."""
+    node = step.node
+    if isinstance(err, OpError) and walk.settings.popart:
+        inputs = ["" if v is None else v.name or "" for v in node.inputs]
+        err.name(op_names(node, _opset(step, walk)), inputs)
+    if not walk.settings.popart and (type(err) in (popart_exception, OpError) or step.lowering.fn is run_body):
+        raise node_error(node, operands, str(err)) from err
+    locate(err, node, operands)
+    raise err
 
 
 def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:

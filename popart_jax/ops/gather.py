@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._compat.jax import Tracer
-from ..errors import popart_exception
+from ..errors import popart_exception, until_compiled
 from .arrays import Array, is_text, namespace, normal_axis, wrap_indices
 from .operator import FOLDS, MOVES_DATA, MOVES_ROWS, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
@@ -186,7 +186,7 @@ def scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0) ->
 def popart_scatter(data: Array, indices: Array, updates: Array, /, *, axis: int = 0) -> Array:
     """Negative indices are out of range like those past the end, and dropped; updates are cropped to their shape."""
     if not indices.ndim == updates.ndim == data.ndim:
-        raise popart_exception("Partial broadcasting of indices is not currently supported.")
+        raise until_compiled(popart_exception("Partial broadcasting of indices is not currently supported."), data)
     updates = updates[tuple(slice(n) for n in indices.shape)]
     inside = jnp.where(indices < 0, data.shape[normal_axis(axis, data.ndim)], indices)
     return scatter_elements(data, inside, updates, axis=axis)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx_ir as ir
 
-from ..errors import OpError, popart_exception
+from ..errors import OpError, popart_exception, until_compiled
 from ..limits import limits
 from .arrays import Array, device_dtype, dtype_name
 from .operator import RANDOM, PopxlClass, operator
@@ -99,7 +99,8 @@ def _popart_rule(op: str, draw: Callable[..., Array]) -> None:
             raise OpError("{opid}: Optional seed attribute is not supported. Use session::setRandomSeed instead.", op)
         asked = ir.DataType(rest["dtype"]).name if "dtype" in rest else next((dtype_name(x) for x in like), "FLOAT")
         if asked == "DOUBLE" and not like:
-            raise popart_exception("The data type DOUBLE is not supported in Poplar")
+            error = popart_exception("The data type DOUBLE is not supported in Poplar")
+            raise until_compiled(error, jnp.zeros(rest["shape"], device_dtype("float64")))
         if asked not in ("FLOAT", "FLOAT16"):
             raise OpError(f"{{opid}} : Unsupported data type requested: {asked}", op)
         if any(jnp.issubdtype(x.dtype, jnp.floating) for x in like):

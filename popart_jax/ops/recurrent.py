@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ..errors import OpError, popart_exception
+from ..errors import OpError, popart_exception, until_compiled
 from . import varying
 from .arrays import Array
 from .kernels import Computation
@@ -372,7 +372,7 @@ def _reject_popart_lstm(
     if input_forget:
         raise popart_exception("LSTMOp attribute `input_forget' must be set to 0")
     for name, value in (("clip", clip), ("activation_alpha", alpha), ("activation_beta", beta)):
-        if value:
+        if value not in (None, ()):
             raise popart_exception(f"LSTMOp attribute `{name}' is not supported")
     if peepholes is not None:
         raise popart_exception("Popart does not support peephole connections")
@@ -438,12 +438,14 @@ def popart_gru(
     """Sequence lengths are ignored; ``backward`` reverses the sequence and leaves the outputs in that order."""
     alpha = activation_alpha or activation_beta  # PopART says "alpha" of both
     given = {"activations": activations, "activation_alpha": alpha, "clip": clip}
-    for name in [n for n, value in given.items() if value]:
+    for name in [n for n, value in given.items() if value not in (None, ())]:
         raise popart_exception(f"GRUOp attribute `{name}' is not supported")
     if input_forget:
         raise popart_exception("GRUOp attribute `input_forget' must be set to 0")
     if direction == "bidirectional":
-        raise OpError("Bidirectional GRU has not yet been implemented. This is for Op {Op}", "GRU")
+        error = OpError("Bidirectional GRU has not yet been implemented. This is for Op {Op}", "GRU")
+        last = jnp.zeros((2, x.shape[1], r.shape[2]), x.dtype)
+        raise until_compiled(error, jnp.zeros((x.shape[0], *last.shape), x.dtype), last)
     if direction == "backward":
         x, direction = jnp.flip(x, 0), "forward"
     functions = _functions((), ("Sigmoid", "Tanh"), 1, (), (), KNOWN_EXACT)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..errors import OpError, popart_exception
+from ..errors import OpError, popart_exception, until_compiled
 from .arrays import Array, as_index, first_extreme, highest, is_float, lowest, normal_axes, normal_axis, wide
 from .elementwise import absolute, in_float
 from .gradients import attains
@@ -215,7 +215,7 @@ def _cumulative(op: str, since: int, run: Callable[..., Any], neutral: int) -> N
             raise popart_exception(f"{op} op, 'axis' tensor must have one element.")
         along = np.asarray(axis).item()
         if not -x.ndim <= along < x.ndim:
-            raise popart_exception(f"{op}Opx op, 'axis' value out of range.")
+            raise until_compiled(popart_exception(f"{op}Opx op, 'axis' value out of range."), x)
         along %= x.ndim
         out = run(x, along, reverse=bool(reverse))
         if not exclusive:

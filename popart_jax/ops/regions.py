@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..errors import popart_exception, poplibs_exception
+from ..errors import popart_exception, poplibs_exception, until_compiled
 from ..limits import limits
 from .arrays import Array, lowest, normal_axes, wrap_indices
 from .moving import moves_texts
@@ -129,7 +129,8 @@ def popart_roi_align(
         if value.ndim != rank:
             raise popart_exception(f"The size of input {name} must be {rank}")
     if sampling_ratio < 1:
-        raise poplibs_exception("samplingRatio must be greater than 0")
+        means = jnp.zeros((len(rois), x.shape[1], output_height, output_width), x.dtype)
+        raise until_compiled(poplibs_exception("samplingRatio must be greater than 0"), means)
     sizes, batch = (output_height, output_width), jnp.asarray(batch_indices)
     fixed = lax.stop_gradient(rois)
     return _roi_align(x, fixed, batch, "avg", *sizes, sampling_ratio, spatial_scale, half_pixel=False, clamp=True)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import OpError, popart_exception
+from ..errors import OpError, popart_exception, until_compiled
 from ..limits import limits
 from .arrays import Array
 from .gradients import gradient_of, refuse_gradient
@@ -231,9 +231,9 @@ def _popart(x: Array, axes: Sequence[Axis], rule: Rule, training: bool) -> Array
                               ("coordinate transformation mode", rule.coordinates, _COORDINATES)):  # fmt: skip
         if name not in known:
             raise popart_exception(f"Unrecognised resize {what} {name}")
-    if rule.coordinates == "tf_crop_and_resize":
-        raise popart_exception("Unsupported coordinate transformation mode")
     y = interpolate(x, axes, rule)
+    if rule.coordinates == "tf_crop_and_resize":
+        raise until_compiled(popart_exception("Unsupported coordinate transformation mode"), y)
     if not training or not jnp.issubdtype(x.dtype, jnp.floating):
         return y
     if rule.mode == "linear":

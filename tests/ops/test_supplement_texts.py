@@ -26,6 +26,13 @@ UNALIGNED = "np broadcasting failed on 'Op 0 ({})', frames {} are not aligned"
 TEXTS: list[tuple[str, str, str, int]] = [
     # 1.6
     (UNALIGNED.format("ai.onnx.MatMul:9", "[2] and [3]"), "y = MatMul(x, z)", "float[2,4,3] x, float[3,3,5] z", 10),
+    (UNALIGNED.format("ai.onnx.PRelu:9", "[2, 3] and [2, 2]"), "y = PRelu(x, z)", f"{X}, float[2,2] z", 10),
+    (UNALIGNED.format("ai.onnx.Where:9", "[2, 2] and [2, 3]"), "y = Where(c, x, x)", f"{X}, bool[2,2] c", 10),
+    *((f"np broadcasting failed on Op 0 ({op}), incompatible types {types} (shapes [2 3] and [2 3])",
+       f"y = {op[8:].split(':')[0]}(x, z)", f"{kind}[2,3] x, int32[2,3] z", 10)
+      for op, kind, types in (("ai.onnx.PRelu:9", "float16", "FLOAT16 and INT32"),
+                              ("ai.onnx.Sum:8", "float", "FLOAT and INT32"),
+                              ("ai.onnx.And:7", "bool", "BOOL and INT32"))),
     *((UNALIGNED.format(f"ai.graphcore.{op}:1", "[2, 3] and [2, 2]"), f"y = ai.graphcore.{op}(x, z)",
        f"{kind}[2,3] x, {kind}[2,2] z", 10)
       for op, kind in (("Fmod", "float"), ("Atan2", "float"), ("Remainder", "float"), ("BitwiseAnd", "int32"))),
@@ -65,7 +72,6 @@ TEXTS: list[tuple[str, str, str, int]] = [
     # 6.5 and 6.6
     ("GatherOp::setup axis = 3 is outside the acceptable range [-2, 1]", "y = Gather<axis = 3>(x, z)",
      f"{X}, int32[2] z", 10),
-    ("CumSumOpx op, 'axis' value out of range.", "k = Constant<value = int32 {4}>() y = CumSum(x, k)", X, 11),
     ("CumSum op, 'exclusive' attributes must be 0 or 1.",
      "k = Constant<value = int32 {0}>() y = CumSum<exclusive = 2>(x, k)", X, 11),
     ("For CumSum op Op(ai.onnx.CumSum:11, inputs=[x, q], outputs=[y]), the axis tensor q does not have data.",
@@ -289,7 +295,6 @@ TEXTS: list[tuple[str, str, str, int]] = [
     ("LSTMOp attribute `direction' must be unset or `forward'", 'y = LSTM<direction = "reverse">(x, w, r)', LSTM, 10),
     ("LSTMOp attribute `activation_alpha' is not supported", "y = LSTM<activation_alpha = [0.5]>(x, w, r)", LSTM, 10),
     ("LSTMOp attribute `activation_beta' is not supported", "y = LSTM<activation_beta = [0.5]>(x, w, r)", LSTM, 10),
-    ("LSTMOp attribute `clip' is not supported", "y = LSTM<clip = 0.5>(x, w, r)", LSTM, 10),
     ("LSTMOp attribute `input_forget' must be set to 0", "y = LSTM<input_forget = 1>(x, w, r)", LSTM, 10),
     ("Activation type 'Foo' is not supported", 'y = LSTM<hidden_size=3, activations = ["Foo","Foo","Foo"]>(x, w, r)',
      LSTM, 10),
@@ -302,7 +307,16 @@ TEXTS: list[tuple[str, str, str, int]] = [
      'y = LSTM<hidden_size=3>(x, w, r, "", p)', f"{LSTM}, int32[2,1] p", 10),
     ("Incorrect sequence len shape : [3] != [2]", 'y = LSTM<hidden_size=3>(x, w, r, "", p)', f"{LSTM}, int32[3] p", 10),
     ("GRUOp attribute `activations' is not supported", 'y = GRU<activations=["Sigmoid","Tanh"]>(x, w, r)', GRU, 10),
-    ("GRUOp attribute `clip' is not supported", "y = GRU<clip=1.0>(x, w, r)", GRU, 10),
+    *((f"{op}Op attribute `clip' is not supported", f"y = {op}<clip={clip}>(x, w, r)", gates, 10)
+      for op, gates in (("GRU", GRU), ("LSTM", LSTM)) for clip in (1.0, 0.0)),
+    *((f"Bad {what} shape {index}, should be {shape}", "y, c = ai.graphcore.LSTM(x, w, b)",
+       f"float[5,2,4] x, float[{weights}] w, float[{bias}] b", 10)
+      for what, index, shape, weights, bias in (("weights", 1, "[4 7 3]", "4,8,3", "4,3"),
+                                                ("weights", 1, "[4 11 7]", "4,7", "4,3"),
+                                                ("bias", 2, "[4 3]", "4,7,3", "12"))),
+    *((f"Unexpected number of {one} parameters for convolution op '0 (ai.graphcore.MultiConv:1)'",
+       f'y, z = ai.graphcore.MultiConv<numConvs=2, {one}s=[1,1,1]>(x, w, "", x, w)', f"{IMAGE}, float[1,2,3,3] w", 10)
+      for one in ("stride", "pad", "dilation")),
     ("ai.onnx.RandomNormal:1: Optional seed attribute is not supported. Use session::setRandomSeed instead.",
      "y = RandomNormal<shape=[2], seed=1.0>()", X, 10),
     (("ShapedDropout: incompatible input tensor and dropout shape. ai.graphcore.ShapedDropout:1 is configured "
@@ -314,9 +328,6 @@ TEXTS: list[tuple[str, str, str, int]] = [
     ("Unrecognised resize mode foo", f'{RESIZED} y = Resize<mode="foo">(x, r, s)', IMAGE, 11),
     ("Unrecognised resize coordinate transformation mode foo",
      f'{RESIZED} y = Resize<coordinate_transformation_mode="foo">(x, r, s)',
-     IMAGE, 11),
-    ("Unsupported coordinate transformation mode",
-     f'{RESIZED} y = Resize<coordinate_transformation_mode="tf_crop_and_resize">(x, r, s)',
      IMAGE, 11),
     ("Unrecognised upsample mode foo",
      's = Constant<value = float[4] {1,1,2,2}>() y = Upsample<mode="foo">(x, s)', IMAGE, 9),
@@ -391,6 +402,38 @@ def test_refused_when_a_session_is_made(row: tuple[str, str, str, int]) -> None:
     text, nodes, inputs, opset = row
     with pytest.raises(popart.popart_exception) as caught:
         session(nodes, inputs, opset)
+    assert caught.value.args[0] == text
+
+
+COMPILED: list[tuple[str, str, str, int]] = [
+    *(("CumSumOpx op, 'axis' value out of range.", f"k = Constant<value = int32 {{{axis}}}>() y = CumSum(x, k)", X, 11)
+      for axis in (2, -3)),
+    ("Unsupported coordinate transformation mode",
+     f'{RESIZED} y = Resize<coordinate_transformation_mode="tf_crop_and_resize">(x, r, s)',
+     IMAGE, 11),
+    *(("Partial broadcasting of indices is not currently supported.", f"y = {op}(x, i, u)",
+       f"{X}, int32[{index}] i, float[{update}] u", opset)
+      for op, opset, index, update in (("Scatter", 9, 2, "2,2"), ("ScatterElements", 11, "2,2", 2))),
+    ("Bidirectional GRU has not yet been implemented. This is for Op Op(ai.onnx.GRU:7, inputs=[x, w, r], outputs=[y])",
+     'y = GRU<direction = "bidirectional">(x, w, r)', "float[5,2,4] x, float[2,9,4] w, float[2,9,3] r", 10),
+    ("Unsupported tensor scale0 with non-tensor scale1.", "y = ai.graphcore.ScaledAdd(x, x, a)",
+     f"{X}, float[1] a", 10),
+    ("Unsupported scale0 0.5 with tensor scale1.", 'y = ai.graphcore.ScaledAdd<scale0 = 0.5>(x, x, "", a)',
+     f"{X}, float[1] a", 10),
+    ("samplingRatio must be greater than 0", "y = RoiAlign<output_height = 2>(x, z, n)",
+     f"{IMAGE}, float[3,4] z, int32[3] n", 10),
+    ("The data type DOUBLE is not supported in Poplar", "z = RandomUniform<dtype = 11, shape = [2]>() y = Neg(z)",
+     X, 10),
+]  # fmt: skip
+"""Texts of what PopART finds when it compiles an operator: the constructor of a session passes."""
+
+
+@pytest.mark.parametrize("row", COMPILED, ids=[f"{i}-{row[0][:40]}" for i, row in enumerate(COMPILED)])
+def test_refused_when_the_device_is_prepared(row: tuple[str, str, str, int]) -> None:
+    text, nodes, inputs, opset = row
+    made = session(nodes, inputs, opset)
+    with pytest.raises((popart.popart_exception, popart.poplibs_exception)) as caught:
+        made.prepareDevice()
     assert caught.value.args[0] == text
 
 

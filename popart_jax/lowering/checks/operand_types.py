@@ -163,7 +163,10 @@ def cast_operands(step: Step, operands: Sequence[Any], version: int) -> list[Any
 
     PopART builds operators without looking at types (supplement 4.2); their results have types too (`cast_results`),
     and they are refused only when the device is prepared. Integers of an operator `OF_INTEGERS` are not refused.
+    Different types of an elementwise operator stay: its translation refuses them, as broadcasting does in PopART.
     """
+    if facts(step.node.op_type).has(Trait.ELEMENTWISE) and differing_types(step.node, operands, version):
+        return list(operands)
     formals = signature(_domain(step.node), step.node.op_type, version)
     taken = list(operands)
     for i, x in enumerate(operands):

@@ -16,10 +16,10 @@ import numpy as np
 import onnx_ir as ir
 from jax import lax
 
-from ...errors import popart_exception
+from ...errors import noted, popart_exception
 from ...limits import limits
 from ...ops import varying
-from ...ops.arrays import Array, device_dtype, dtype_name
+from ...ops.arrays import Array, device_dtype
 from ...ops.gradients import refuse_gradient
 from ...ops.operator import MOVES_DATA, NOT_DIFFERENTIABLE, NOT_OUTLINED, PopxlClass, operator
 from ...ops.registry import Bound, Context, NodeRef, Subgraph, lowers
@@ -356,9 +356,8 @@ def _looped(
     *, zero_filled: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     if trip is not None and trip.dtype not in (np.int32, np.int64, np.uint32, np.uint64):
-        raise popart_exception(
-            f"Loop: unsupported trip count data type {dtype_name(trip)}; it is one of INT32, INT64, UINT32, UINT64"
-        )
+        text = f"[LoopOp] unsupported trip count data type {trip.dtype}"
+        raise noted(popart_exception(text), "It is one of int32, int64, uint32 and uint64.")
     call = _LoopCall(trip, _condition(cond, node, walk), start, body, zero_filled, node)
     return call.run(_all_known(start, body, walk), bound)
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ...errors import popart_exception
+from ...errors import OpError, noted, popart_exception
 from ...model import attribute_names
 from ...model.node_parts import NodeParts
 from ...model.op_names import part_names
@@ -20,13 +20,17 @@ from ..registry import NodeRef, lowers
 from ..windows import pairs, per_dim
 from .losses import DOMAIN
 
+_PARAMETERS = {"strides": "stride", "pads": "pad", "dilations": "dilation"}
+
 
 def _pieces(values: Sequence[int], ranks: Sequence[int], each: int, name: str) -> list[tuple[int, ...]]:
     """A flattened parameter list cut into one piece per convolution."""
     if not values:
         return [()] * len(ranks)
     if len(values) != each * sum(ranks):
-        raise popart_exception(f"MultiConv: {name} has {len(values)} entries, expected {each * sum(ranks)}.")
+        what = _PARAMETERS.get(name, name)
+        error = OpError(f"Unexpected number of {what} parameters for convolution op '{{op}}'", "MultiConv")
+        raise noted(error, f"{name} has {len(values)} entries, expected {each * sum(ranks)}.")
     found: list[tuple[int, ...]] = []
     at = 0
     for rank in ranks:

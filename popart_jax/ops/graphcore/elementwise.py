@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ...errors import popart_exception
+from ...errors import popart_exception, until_compiled
 from ..arrays import Array, times_power_of_two
 from ..builder_methods import builder_method
 from ..cast import to_float8
@@ -180,9 +180,9 @@ def scaled_add(
 ) -> jax.Array:
     """scale0*x + scale1*y by attributes or by tensors; no gradient."""
     if a is not None and b is None:
-        raise popart_exception("Unsupported tensor scale0 with non-tensor scale1")
+        raise until_compiled(popart_exception("Unsupported tensor scale0 with non-tensor scale1."), x)
     if a is None and b is not None and scale0 != 1:
-        raise popart_exception(f"Unsupported scale0 {scale0} with tensor scale1")
+        raise until_compiled(popart_exception(f"Unsupported scale0 {scale0:g} with tensor scale1."), x)
     factors = [
         jnp.asarray(attribute if tensor is None else tensor).reshape(()).astype(x.dtype)
         for tensor, attribute in ((a, scale0), (b, scale1))

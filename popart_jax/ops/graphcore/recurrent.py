@@ -37,7 +37,7 @@ def lstm(
 ):  # fmt: skip
     """All hidden states (or the last one), and the last cell state."""
     _, batch, size = x.shape
-    hidden = weights.shape[2]
+    hidden = weights.shape[-1] if weights.ndim else 0
     _check("weights", 1, weights.shape, (4, size + hidden, hidden))
     if bias is not None:
         _check("bias", 2, bias.shape, (4, hidden))

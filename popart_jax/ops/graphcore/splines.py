@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
-from ...errors import popart_exception
+from ...errors import popart_exception, until_compiled
 from ..arrays import Array
 from ..builder_methods import builder_method
 from ..operator import operator
@@ -50,7 +50,8 @@ def spline_basis(
     _check_rank("SplineBasis", "kernelSize", kernel_size, 1)
     _check_rank("SplineBasis", "isOpenSpline", is_open_spline, 1)
     if degree == 0:
-        raise popart_exception("SplineBasis: there is no kernel for degree 0")
+        error = popart_exception("SplineBasis: there is no kernel for degree 0")
+        raise until_compiled(error, pseudo[:, :1], jnp.zeros((pseudo.shape[0], 1), jnp.int32))
     sizes = jnp.asarray(kernel_size, jnp.int32)
     n, dims = degree + 1, pseudo.shape[1]
     v = pseudo * (sizes - degree * jnp.asarray(is_open_spline).astype(jnp.int32)).astype(pseudo.dtype)
