@@ -267,7 +267,8 @@ def popart_resize_10(
     if nearest_mode == "pytorch" and mode == "nearest":
         coordinate_transformation_mode, nearest_mode = "asymmetric", "floor"
     rule = Rule(mode, coordinate_transformation_mode, "floor" if nearest_mode == "pytorch" else nearest_mode)
-    return _popart(x, _popart_scaled(x, scales), rule, training)
+    _check_scales(scales)
+    return _popart(x, _scaled(x, scales), rule, training)
 
 
 @lowers("Upsample", 9, popart=True)
@@ -280,10 +281,9 @@ def popart_upsample(x: Array, scales: Static, /, *, mode: str = "nearest") -> Ar
     return popart_resize_10(x, scales)
 
 
-def _popart_scaled(x: Array, scales: Any) -> list[Axis]:
+def _check_scales(scales: Any) -> None:
     if scales.dtype not in (np.float32, np.float16):
         raise popart_exception(f"Can not import scales from tensor of type {scales.dtype}")
-    return _scaled(x, scales)
 
 
 def _scaled(x: Array, scales: Any) -> list[Axis]:
@@ -324,8 +324,10 @@ def popart_resize(
             "[0]",
             "Resize",
         )
+    if scales is not None and np.size(scales):
+        _check_scales(scales)
     where = _plan(x.shape, scales, sizes, axes, None, keep_aspect_ratio_policy)
-    rule = Rule(_mode(mode), coordinate_transformation_mode, nearest_mode, CUBIC, antialias=bool(antialias))
+    rule = Rule(mode, coordinate_transformation_mode, nearest_mode, CUBIC, antialias=bool(antialias))
     return _popart(x, where, rule, training)
 
 

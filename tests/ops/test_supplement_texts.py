@@ -111,6 +111,8 @@ TEXTS: list[tuple[str, str, str, int]] = [
     ("The number of dimensions of the resize op scales (1) must match the number of dimensions of the input (4)",
      "s = Constant<value = float[1] {2}>() y = Resize(x, s)", IMAGE, 10),
     ("Can not import scales from tensor of type int64", f"{ONES} y = Resize(x, k)", IMAGE, 10),
+    ("Can not import scales from tensor of type int64", f'{ONES} y = Resize(x, "", k)', IMAGE, 11),
+    ("Unrecognised resize mode bilinear", f'{RESIZED} y = Resize<mode = "bilinear">(x, r, s)', IMAGE, 11),
     ("Resize op has no input for `size` or `scales`. One of these tensors needs to be present.",
      f'{RESIZED} y = Resize(x, r, "")', IMAGE, 11),
     ("ai.onnx.Resize:11: Unsupported value '1' for attribute 'exclude_outside'. Acceptable values are [0]",
