@@ -24,19 +24,20 @@ class Optimizer:
     """Base class: a description of an update rule and its hyperparameters; it computes nothing.
 
     Class attributes say what a subclass adds: `_defaults` (field -> default value), `_specific` (fields that single
-    weights may set), `_aliases` (dictionary keys that are not ``default<Field>``) and `_groups` (fields compared
-    when an optimizer replaces another, with the words used in messages).
+    weights may set), `_plain` (fields whose dictionary key is their name, not ``default<Field>``), `_aliases` (further
+    keys) and `_groups` (fields compared when an optimizer replaces another, with the words used in messages).
     """
 
     _family: ClassVar[str] = ""
     _defaults: ClassVar[Mapping[str, float]] = {}
     _specific: ClassVar[tuple[str, ...]] = ()
+    _plain: ClassVar[tuple[str, ...]] = ("lossScaling",)
     _aliases: ClassVar[Mapping[str, str]] = {}
     _groups: ClassVar[Mapping[str, str]] = {}
 
     def _set_values(self, values: Mapping[Any, Any], clips: Sequence[ClipNormSettings] = ()) -> None:
-        keys = {_default_key(f): f for f in self._specific}
-        allowed = {**keys, "lossScaling": "lossScaling", **self._aliases}
+        keys = {_default_key(f): f for f in self._specific if f not in self._plain}
+        allowed = {**keys, **{f: f for f in self._plain}, **self._aliases}
         check_keys(values, allowed, f"Invalid {self._family} key, {{key}}, the allowed keys are")
         given = parse(values, allowed, self._family)
         self._maps = {f: OptimizerValueMap(given.get(f, OptimizerValue(v))) for f, v in self._defaults.items()}

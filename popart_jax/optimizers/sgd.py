@@ -43,7 +43,7 @@ class SGD(Optimizer):
         "lossScaling": 1.0, "nesterov": 0.0,
     }  # fmt: skip
     _specific = ("learningRate", "weightDecay", "momentum", "dampening", "velocityScaling", "nesterov")
-    _aliases = {"nesterov": "nesterov"}  # noqa: RUF012
+    _plain = ("lossScaling", "nesterov")
     _groups = {  # noqa: RUF012 - dampening is not compared upstream either
         "lossScaling": "loss scaling", "learningRate": "learning rates", "weightDecay": "weight decays",
         "momentum": "momentums", "velocityScaling": "velocity scalings", "nesterov": "nesterov",

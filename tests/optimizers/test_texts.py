@@ -66,6 +66,8 @@ REFUSED: list[tuple[str, Callable[[], Any]]] = [
     (f"A value in the optimizer map must be a py::tuple {MAP}", lambda: Adam({"defaultLearningRate": 0.1})),
     (("Invalid Adaptive key, foo, the allowed keys are ( defaultAlpha defaultEps defaultLearningRate defaultMomentum "
      "defaultWeightDecay lossScaling )"), lambda: Adaptive({"foo": const(1)})),
+    (("Invalid SGD key, defaultNesterov, the allowed keys are ( defaultDampening defaultLearningRate defaultMomentum "
+     "defaultVelocityScaling defaultWeightDecay lossScaling nesterov )"), lambda: SGD({"defaultNesterov": const(1)})),
     (("Invalid key foo in Adam::insertSpecific. Permitted keys are ( beta1 beta2 eps learningRate maxWeightNorm "
      "weightDecay )"), lambda: Adam({}).insertSpecific("w", {"foo": const(1)})),
     (("Attempt to insert specific value for optimization Tensor wfailed as there is already a specific value for w "
