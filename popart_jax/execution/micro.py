@@ -35,13 +35,15 @@ class Result:
 
 
 def wanted_tensors(program: Program) -> tuple[frozenset[str], frozenset[str]]:
-    """Graph tensors whose values are wanted, and those whose gradients are wanted."""
+    """Graph tensors whose values are wanted, and those whose gradients are wanted: a print of one wants it too."""
     sources = {a.source for a in program.anchors}
     if program.training is not None and program.training.scaling is not None:
         sources -= {statistics_of(t) for t in program.training.scaling.tracked}
         sources |= {GRADIENT + t for t in program.training.scaling.tracked}
     known = names(program.graph)
     gradients = {s[len(GRADIENT) :] for s in sources if s.startswith(GRADIENT) and s not in known}
+    printed = (n.inputs[0].name for n in program.graph if n.op_type == "PrintTensor" and n.inputs[0] is not None)
+    gradients |= {t for t in printed if t and program.training is not None and GRADIENT + t in program.types}
     return frozenset(s for s in sources if s in known), frozenset(gradients)
 
 

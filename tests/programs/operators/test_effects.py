@@ -79,3 +79,13 @@ def test_printing_a_constant_happens_at_every_run(capfd):
     for _ in range(2):
         session.run(popart.PyStepIO(builder.fed, session.initAnchorArrays()))
         assert capfd.readouterr().err.count("C: [1 2]") == 1
+
+
+@pytest.mark.parametrize(("title", "shown"), [("T", "T_gradient"), ("", "Gradient___input")])
+def test_the_gradient_of_a_print_is_printed_although_nobody_needs_it(title, shown, capfd):
+    builder = Recorder()
+    printed = builder.aiGraphcore.printtensor([builder.feed(np.ones(2, np.float32))], title=title)
+    session = session_of(builder, [builder.aiGraphcore.scale([printed], 3.0)], train=True)
+    session.run(popart.PyStepIO(builder.fed, session.initAnchorArrays()))
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[-2:] == [f"{title or 'input'}: [1.0000000 1.0000000]", f"{shown}: [3.0000000 3.0000000]"]
