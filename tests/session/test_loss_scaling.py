@@ -125,6 +125,12 @@ def test_errors(settings, scale, text):
         train(model(HALF, w=W), {"loss": "Sum"}, _half_sgd(*scale), automaticLossScalingSettings=_automatic(**settings))
 
 
+def test_period_and_accumulation_are_multiples():
+    _session({"loss": "Sum"}, 1.0, options=accumulated(2), updatePeriod=4)
+    with pytest.raises(popart.popart_exception, match=r"'updatePeriod' \(3\) and 'accumulationFactor' \(2\)"):
+        _session({"loss": "Sum"}, 1.0, options=accumulated(2), updatePeriod=3)
+
+
 def test_nothing_to_track():
     proto, _ = nets.linear()
     with pytest.raises(popart.popart_exception, match="No tracked gradient tensors of type fp16 were found"):

@@ -82,7 +82,9 @@ def test_printing_a_constant_happens_at_every_run(capfd):
 
 
 @pytest.mark.parametrize(("title", "shown"), [("T", "T_gradient"), ("", "Gradient___input")])
-def test_the_gradient_of_a_print_is_printed_although_nobody_needs_it(title, shown, capfd):
+def test_the_gradient_of_a_print_is_printed_although_nobody_needs_it(
+    title: str, shown: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     builder = Recorder()
     printed = builder.aiGraphcore.printtensor([builder.feed(np.ones(2, np.float32))], title=title)
     session = session_of(builder, [builder.aiGraphcore.scale([printed], 3.0)], train=True)
