@@ -76,6 +76,41 @@ def test_an_operator_that_a_pattern_replaces_is_trained_through_only_with_it(op,
     assert str(caught.value) == f"{op}Op should be removed by pattern '{pattern}' before call to {op}Op::getGradOps"
 
 
+def called(b: popart.Builder, body: popart.Builder, x: str, name: str) -> str:
+    body.setGraphName(name)
+    return b.aiGraphcore.call([x], 1, body)[0]
+
+
+def chosen(b: popart.Builder, body: popart.Builder, x: str, name: str) -> str:
+    flag = b.aiOnnx.constant(np.array(True))
+    return b.aiOnnx.logical_if([flag], 1, body, body)[0]
+
+
+@pytest.mark.parametrize("around", [called, chosen])
+@pytest.mark.parametrize(("make", "text"), [
+    (lambda onnx, x: onnx.pad([x], [1, 1], "reflect"),
+     'At this time, PopART does not support PadGradOp when mode is not "constant".'),
+    (lambda onnx, x: onnx.identity([onnx.greater([x, x])]),
+     "PopART does not have a valid grad op corresponding to GreaterOp"),
+    (lambda onnx, x: onnx.cast([onnx.greater([x, x])], "FLOAT"), ""),
+])  # fmt: skip
+def test_what_has_no_gradient_is_refused_in_bodies_too(around, make, text):
+    b = popart.Builder()
+    x = b.addInputTensor("FLOAT", [4], "x")
+    body = b.createSubgraphBuilder()
+    inner = body.addInputTensor(popart.TensorInfo("FLOAT", [4])) if around is called else x
+    if around is chosen:
+        body.addInputTensorFromParentGraph(x)
+    body.addOutputTensor(make(body.aiOnnx, inner))
+    loss = b.aiGraphcore.identityloss([around(b, body, x, "body")])
+    if not text:
+        train(b, loss, [loss])
+        return
+    with pytest.raises(popart.popart_exception) as caught:
+        train(b, loss, [loss])
+    assert caught.value.args[0] == text
+
+
 @pytest.mark.parametrize("shape", [[1], [1, 1], [1, 1, 1]])
 def test_a_loss_of_one_element_in_any_shape(shape):
     b = popart.Builder()

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import onnx_ir as ir
 
 import patterns
+from patterns import static_shape
 
 from ...errors import noted, popart_exception
 from ...execution import Program, Type
@@ -19,7 +20,7 @@ from ...logs import module_logger
 from ...lowering.interpreter import names
 from ...lowering.loop_count import ancestors
 from ...lowering.resolve import captures, find, label
-from ...model.checks.structure import every_node
+from ...model.checks.structure import bodies, every_node
 from ...model.op_names import op_names
 from ...ops import Trait, facts
 from ..requests import Request
@@ -40,25 +41,43 @@ def with_gradient(program: Program, loss: str, types: Mapping[str, Type], reques
     popart_exception
         The path crosses an operator without gradient that PopART refuses to train through.
     """
-    known, opset, replicas = names(program.graph), program.opsets.get("", 11), program.structure.replicas
-    reached: dict[ir.Value, None] = {known[loss]: None}
-    pending = [known[loss]]
+    reached = _reached(names(program.graph)[loss], program.graph, types, program, request)
+    return frozenset(name for v in reached if (name := v.name) and name in types)
+
+
+def _reached(
+    start: ir.Value, graph: ir.Graph, types: Mapping[str, Type], program: Program, request: Request
+) -> dict[ir.Value, None]:
+    """The values of a graph from which a differentiable path leads to `start`, that one included."""
+    opset, replicas = program.opsets.get("", 11), program.structure.replicas
+    reached: dict[ir.Value, None] = {start: None}
+    pending = [start]
     while pending:
         value = pending.pop()
         node = value.producer()
-        if node is None:
+        if node is None or node.graph is not graph:
             continue
         _refuse(node, types, opset)
         if request.strict:
             _refuse_as_popart(node, types, opset)
             _refuse_unrewritten(node, request.patterns.selection)
+            for _, body in bodies(node) if facts(node.op_type).has_gradient else ():
+                result = body.outputs[node.outputs.index(value)]
+                _reached(result, body, {**types, **_types_within(body)}, program, request)
         of_floats = node.op_type == "Cast" or _has_no_type(value, types) or _is_float(value, types)
         inputs = [v for v in _differentiable_inputs(node, replicas) if v not in reached]
         for value in inputs:
             if (_is_float(value, types) or _has_no_type(value, types)) == of_floats:
                 reached[value] = None
                 pending.append(value)
-    return frozenset(name for v in reached if (name := v.name) and name in types)
+    return reached
+
+
+def _types_within(body: ir.Graph) -> dict[str, Type]:
+    """The types of a body's values, as far as the model has them."""
+    values = (*body.inputs, *(v for node in body for v in node.outputs))
+    found = ((v, static_shape(v), v.dtype) for v in values)
+    return {v.name or "": Type(tuple(shape), dtype.numpy()) for v, shape, dtype in found if shape is not None and dtype}
 
 
 def warn_of_untrained(
