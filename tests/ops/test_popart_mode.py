@@ -211,6 +211,24 @@ def test_loop_ending_early_pads_scan_outputs_with_zeros():
     assert jax.grad(lambda x: fn(x, jnp.float32(5))[0])(jnp.float32(1)) == 0  # Loop has no gradient in PopART
 
 
+@pytest.mark.parametrize(("cond", "rows"), [("", [2, 4, 8, 0, 0, 0]), ("never", [0] * 6)])
+@pytest.mark.parametrize("wrap", [jax.jit, lambda fn: fn])
+def test_scan_outputs_are_as_long_as_the_trip_count_where_constants_end_the_loop(cond, rows, wrap):
+    nodes = [
+        helper.make_node("Add", ["v", "v"], ["w"]),
+        helper.make_node("Less", ["i", "last"], ["go"]),
+        helper.make_node("Identity", ["w"], ["s"]),
+    ]
+    body = subgraph("body", nodes, ["i", "c", "v"], ["go", "w", "s"])
+    node = helper.make_node("Loop", ["m", cond, "x"], ["y", "ys"], body=body)
+    m = graph([node], ["m", "x", "last", "never"], ["y", "ys"])
+    settings = Settings(dict(m.opset_imports), popart=True)
+    fixed = {"m": np.int32(6), "last": np.int32(2), "never": np.array(False)}
+    found = wrap(lambda x: evaluate(m.graph, {**fixed, "x": x}, ["y", "ys"], settings))(jnp.float32(1))
+    assert found["y"] == (1 if cond else 8)
+    np.testing.assert_array_equal(found["ys"], rows)
+
+
 def test_loop_outside_popart_has_gradient_and_data_dependent_length():
     nodes = [
         helper.make_node("Mul", ["v", "x"], ["w"]),

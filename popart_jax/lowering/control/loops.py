@@ -19,7 +19,7 @@ from jax import lax
 from ...errors import noted, popart_exception
 from ...limits import limits
 from ...ops import varying
-from ...ops.arrays import Array, device_dtype
+from ...ops.arrays import Array, device_dtype, namespace
 from ...ops.gradients import refuse_gradient
 from ...ops.operator import MOVES_DATA, NOT_DIFFERENTIABLE, NOT_OUTLINED, PopxlClass, operator
 from ...ops.registry import Bound, Context, NodeRef, Subgraph, lowers
@@ -348,7 +348,19 @@ def popart_loop(
     bound: Bound = None, node: NodeRef,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Has no gradient; scan outputs are as long as the trip count, with zeros at the end."""
-    return lax.stop_gradient(_looped(trip, cond, start, body, walk, bound, node, zero_filled=True))
+    made = _looped(trip, cond, start, body, walk, bound, node, zero_filled=True)
+    count = None if trip is None or bound is not None else known(trip)
+    if count is not None and count <= _SCAN_LIMIT:  # a larger one often just means that the condition ends the loop
+        made = (*made[: len(start)], *(_filled(x, max(int(count), 0)) for x in made[len(start) :]))
+    return lax.stop_gradient(made)
+
+
+def _filled(x: Any, rows: int) -> Any:
+    """An array with rows of zeros at its end."""
+    missing = rows - x.shape[0]
+    if not missing:
+        return x
+    return namespace(x).concatenate([x, np.zeros((missing, *x.shape[1:]), x.dtype)])
 
 
 def _looped(
