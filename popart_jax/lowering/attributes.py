@@ -16,7 +16,9 @@ from ..ops.registry import Lowering
 _PLAIN = {ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING, ir.AttributeType.TYPE_PROTO}
 _SET_BY_1 = {"ceil_mode", "interleaved", "is_causal", "keepdims", "largest", "noop_with_empty_axes", "sorted"}
 _ZERO_OR_ONE = {"center_point_box", "fmod", "storage_order"}
-_BOOLEANS = {"enableReducedClassesInLabel", "inputIsLogProbability", "zeroInfinity", "zeroUnused"}
+_BOOLEANS = {
+    "enableReducedClassesInLabel", "inputIsLogProbability", "noOverlap", "print_gradient", "zeroInfinity", "zeroUnused",
+}  # fmt: skip
 _LISTS = {ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS}
 
 

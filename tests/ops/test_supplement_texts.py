@@ -352,6 +352,8 @@ TEXTS: list[tuple[str, str, str, int]] = [
      "y = ai.graphcore.SplineWeighting(x, w, b, i)", "float[4,3] x, float16[9,3,2] w, float[4,2] b, int32[4,2] i", 10),
     ("Can not convert int 2 to bool. Value needs to be 0 or 1",
      'y = ai.graphcore.Nll<reduction="Sum", inputIsLogProbability=2>(x, z)', f"{X}, int32[2] z", 10),
+    *(("Can not convert int 2 to bool. Value needs to be 0 or 1", f"y = ai.graphcore.{op}", f"{X}, uint32[1] k", 10)
+      for op in ("PrintTensor<print_gradient = 2>(x)", "DynamicZero<axes = [0], sizes = [1], noOverlap = 2>(x, k)")),
     ("np broadcasting failed on 'Op 0 (ai.onnx.Add:7)', frames [2, 3] and [2, 2] are not aligned",
      "y = Add(x, z)", f"{X}, float[2,2] z", 10),
     ("np broadcasting failed on Op 0 (ai.onnx.Add:7), incompatible types FLOAT and FLOAT16 (shapes [2 3] and [2 3])",
