@@ -23,6 +23,8 @@ NORM = "float[2,3,4,4] x, float[{}] s, float[{}] b, float[{}] m, float[{}] v"
 STEP = "a = Constant<value = int64[1] {0}>() e = Constant<value = int64[1] {2}>() s = Constant<value = int64[1] {2}>()"
 UNALIGNED = "np broadcasting failed on 'Op 0 ({})', frames {} are not aligned"
 
+LOOPED = "body = b (int64 i, bool c, float[2,3] v) => (bool c, float[2,3] w) { w = Add(v, v) }"
+
 TEXTS: list[tuple[str, str, str, int]] = [
     # 1.6
     (UNALIGNED.format("ai.onnx.MatMul:9", "[2] and [3]"), "y = MatMul(x, z)", "float[2,4,3] x, float[3,3,5] z", 10),
@@ -69,6 +71,10 @@ TEXTS: list[tuple[str, str, str, int]] = [
      f"{X}, float[1,3] z", 7),
     (("Failure in BasePadOp::runtimeConfirmShapes, for 0 (ai.onnx.Pad:2). This with pads of size 3, and input tensor "
       "of rank 2. Expected pads to be exactly 2x the unput Tensor's rank. "), "y = Pad<pads = [1, 1, 1]>(x)", X, 10),
+    (UNKNOWN, f"y = Loop<{LOOPED}>(q, , x)", f"{X}, int64 q", 10),
+    (UNKNOWN.replace("q.", "m."), f"m = Add(q, q) y = Loop<{LOOPED}>(m, , x)", f"{X}, int64 q", 10),
+    ("[LoopOp] unsupported trip count data type int8", f"m = Constant<value = int8 {{2}}>() y = Loop<{LOOPED}>(m, , x)",
+     X, 10),
     # 6.5 and 6.6
     ("GatherOp::setup axis = 3 is outside the acceptable range [-2, 1]", "y = Gather<axis = 3>(x, z)",
      f"{X}, int32[2] z", 10),

@@ -112,6 +112,8 @@ def prepare(request: Request) -> Prepared:
     raise_all(check_distribution(options))
     structure = _structure(request)
     weights, constants = _variables(model, request, structure, picked.frozen if picked is not None else None)
+    if request.strict:
+        source.check_trip_counts(model.graph, source.stream_types(model.graph).keys() | weights.keys() - constants)
     base = _base_program(model, request, structure, weights)
     cached = cache_file(request, Model(read.source, given, base.opsets, weights), structure)
     types = stored_types(cached) or graph_types(base)

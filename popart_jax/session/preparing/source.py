@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from ...enums import CommGroupType, ReplicatedStreamMode, VariableRetrievalMode
 from ...errors import noted, popart_exception
 from ...execution import Structure, Type, Variable
 from ...logs import module_logger
+from ...lowering.static import NO_DATA
 from ...model.attribute_names import input_metadata, variable_metadata
 from ...model.dtypes import BY_NUMPY, BY_ONNX
 from ...model.op_names import identifier
@@ -62,16 +63,34 @@ def _is_foreign(dtype: np.dtype) -> bool:
     return dtype in (np.float64, np.complex64, np.complex128) or dtype.kind == "O"
 
 
-def cast_types(graph: ir.Graph, given: Collection[str]) -> dict[str, np.dtype]:
-    """Types of the casts that depend on the `given` tensors; constants and shapes are folded before."""
-    depends, found = set(given), {}
+def _depending(graph: ir.Graph, given: Collection[str]) -> Iterator[ir.Node]:
+    """The nodes whose inputs depend on the `given` tensors; constants and shapes are folded before."""
+    depends = set(given)
     for node in graph:
-        if node.op_type in ("Shape", "Size") or not any(v is not None and v.name in depends for v in node.inputs):
-            continue
-        depends |= {v.name for v in node.outputs if v.name}
-        if node.op_type == "Cast":
-            found[node.outputs[0].name or ""] = ir.DataType(node.attributes.get_int("to", 0)).numpy()
-    return found
+        if node.op_type not in ("Shape", "Size") and any(v is not None and v.name in depends for v in node.inputs):
+            depends |= {v.name for v in node.outputs if v.name}
+            yield node
+
+
+def cast_types(graph: ir.Graph, given: Collection[str]) -> dict[str, np.dtype]:
+    """Types of the casts that depend on the `given` tensors."""
+    casts = (node for node in _depending(graph, given) if node.op_type == "Cast")
+    return {node.outputs[0].name or "": ir.DataType(node.attributes.get_int("to", 0)).numpy() for node in casts}
+
+
+def check_trip_counts(graph: ir.Graph, given: Collection[str]) -> None:
+    """Refuse a Loop whose trip count depends on the `given` tensors: PopART must know it.
+
+    Raises
+    ------
+    popart_exception
+        The first such Loop.
+    """
+    made = {v for node in _depending(graph, given) for v in node.outputs}
+    for node in graph:
+        trip = node.inputs[0] if node.op_type == "Loop" and node.inputs else None
+        if trip is not None and (trip in made or trip.name in given):
+            raise popart_exception(NO_DATA.format(tensor=trip.name))
 
 
 def require_device_types(tensors: Mapping[str, np.dtype], *, popart: bool) -> None:
