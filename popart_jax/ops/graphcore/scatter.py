@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from ...enums import ScatterReduction
 from ...errors import popart_exception
 from ...model.node_parts import NodeParts
-from ..arrays import Array, highest, listed, lowest
+from ..arrays import Array, highest, is_float, listed, lowest
 from ..builder_methods import builder_method
+from ..gradients import refuse_gradient
 from ..operator import ROUNDS, PopxlClass, gradient, operator
 from ..registry import lowers
 from ..two_way import with_jvp
@@ -211,3 +212,14 @@ def scatter_reduce_op(
     if group_size == 1:
         return one(axis, src, index, initial)
     return jax.vmap(partial(one, axis - 1))(src, index, initial)
+
+
+@lowers("ScatterReduce", domain=DOMAIN, popart=True, refuses=True, like=scatter_reduce_op)
+def popart_scatter_reduce(
+    src: Array, index: Array, initial: Array | None = None, /, *, enable_index_broadcast: int = 1, **rest: Any
+) -> jax.Array:
+    """Without index broadcasting PopART has a gradient for an index of the source's shape only."""
+    made = scatter_reduce_op(src, index, initial, enable_index_broadcast=enable_index_broadcast, **rest)
+    if enable_index_broadcast or index.shape == src.shape or not is_float(made):
+        return made
+    return refuse_gradient(made, "The gradient of ScatterReduce is implemented only for src.shape == index.shape")

@@ -332,6 +332,10 @@ def test_bitwise_operators_have_no_gradient(name):
             lambda b, x: b.onnx(10).resize([x, b.onnx(10).constant(np.array([2], np.float32))], mode="linear"),
             "Resize mode 'linear' is not supported when training.",
         ),
+        (
+            lambda b, x: b.aiGraphcore.scatterreduce([x, b.feed(i32(0, 1))], 4, 0, enable_index_broadcast=0),
+            "is implemented only for src.shape == index.shape",
+        ),
     ],
 )
 def test_gradients_that_do_not_exist(program, text):
