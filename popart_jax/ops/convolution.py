@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
-import numpy as np
 from jax import lax
 
 from ..errors import OpError, popart_exception
 from . import primitives
-from .arrays import Array, listed, times_power_of_two
-from .cast import from_float8
+from .arrays import Array, listed
+from .float8_products import has_float8, of_float8
 from .kernels import Computation
 from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
 from .windows import Pads, check_auto_pad, fitting, pairs, per_dim, positive, split_padding, window
-
-_FLOAT8 = (np.dtype(ml_dtypes.float8_e4m3fnuz), np.dtype(ml_dtypes.float8_e5m2fnuz))
 
 
 @Computation
@@ -91,12 +88,9 @@ def conv(
     group: int = 1, kernel_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
 ) -> Array:  # fmt: skip
     """In PopART float8 operands come with a power of two (INT32) in place of the bias, and give FLOAT16."""
-    if x.dtype in _FLOAT8:
-        if b is None or np.size(b) != 1 or not jnp.issubdtype(b.dtype, jnp.integer):
-            raise popart_exception("Conv of FLOAT8 operands needs a scalar INT32 scale, a power of two, as third input")
-        wide = (from_float8(x), from_float8(w))
-        y = conv(*wide, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
-        return times_power_of_two(y, b.reshape(())).astype(jnp.float16)
+    if has_float8(x, w):
+        how = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
+        return of_float8("Conv", partial(conv, kernel_shape=kernel_shape, **how), x, w, b)
     check_groups(x.shape[1], w.shape[1], w.shape[0], group)
     check_kernel(kernel_shape, w.shape[2:])
     win = window(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)

@@ -11,6 +11,7 @@ from ..errors import OpError, popart_exception
 from ..model.dtypes import element_type
 from .arrays import Array, device_dtype, dtype_name, is_float, listed
 from .elementwise import check_frames, legacy_align
+from .float8_products import has_float8, of_float8
 from .operator import EXPENSIVE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
 from .primitives import times_stored
 from .registry import OutputType, direct, lowers
@@ -43,6 +44,16 @@ operator(
 def annotated_matmul(x: Array, y: Array, /, *, named: OutputType = "") -> Array:
     """`matmul`, computed in the type of PopART's annotation if there is one."""
     return matmul(x, y, element_type(named).onnx.numpy() if named else None)
+
+
+@lowers("MatMul", 1, popart=True)
+def popart_matmul(x: Array, y: Array, power: Array | None = None, /, *, named: OutputType = "") -> Array:
+    """Products of float8 operands have a power of two as third input, and give FLOAT16."""
+    if has_float8(x, y):
+        return of_float8("MatMul", matmul, x, y, power)
+    if power is not None:
+        raise OpError("Log2 scale input tensor not accepted for non-FLOAT8 input types in op {Op}", "MatMul")
+    return annotated_matmul(x, y, named=named)
 
 
 def matmul(x: Array, y: Array, dtype: np.dtype | None = None) -> Array:

@@ -76,8 +76,10 @@ def test_popart_s_float8_convolution_has_a_scale(kind: Any) -> None:
     (want,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": wide[0], "x1": wide[1]})
     assert got.dtype == np.float16
     np.testing.assert_allclose(got.astype(F32), want / 4, rtol=2e-3, atol=1e-3)
-    with pytest.raises(popart_exception, match="scalar INT32 scale"):
+    with pytest.raises(popart_exception, match=r"^Log2 scale input tensor must be provided for FLOAT8 input types in"):
         run("Conv", [x, w], at=11, settings={"popart": True})
+    with pytest.raises(popart_exception, match="scalar INT32 scale"):
+        run("Conv", [x, w, np.float32(2)], at=11, settings={"popart": True})
 
 
 TEXTS = np.array([f"t{i}" for i in range(16)], object)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -102,6 +103,64 @@ def float8(b: popart.Builder) -> Any:
         return b.customOp("Pow2ScaleThenCast", 1, "ai.graphcore", [halves, scale], {"to": "FLOAT8_143"}, 1)[0]
 
     return b.aiOnnx.conv([rounded(1, 2, 4, 4), rounded(3, 2, 3, 3), scale])
+
+
+EIGHT = ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2fnuz
+MATMUL = "Op(ai.onnx.MatMul:9, inputs=[x, y{}], outputs=[MatMul:0])"
+CONV = "Op(ai.onnx.Conv:1, inputs=[x, y, Constant:0], outputs=[Conv:0])"
+HALF = {"__partials_type": "half"}
+
+
+def product(
+    op: str, attributes: dict[str, str], kinds: str = "FLOAT8_143 FLOAT8_152", *, scaled: bool = True
+) -> popart.InferenceSession:
+    """A product of float8 inputs ``x`` and ``y``, times 1/4."""
+    b, shapes = popart.Builder(), ([2, 3], [3, 2]) if op == "MatMul" else ([1, 2, 4, 4], [3, 2, 3, 3])
+    operands = [b.addInputTensor(kind, s, n) for kind, s, n in zip(kinds.split(), shapes, "xy", strict=True)]
+    scale = [b.aiOnnx.constant(np.array(-2, np.int32))] if scaled else []
+    out = b.customOp(op, 10, "ai.onnx", [*operands, *scale], attributes, 1)[0]
+    flow, device = popart.DataFlow(1, {out: popart.AnchorReturnType("All")}), popart.DeviceManager().createCpuDevice()
+    return popart.InferenceSession(b.getModelProto(), flow, device)
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Conv"])
+def test_products_of_float8_have_a_scale(op: str) -> None:
+    session, rng = product(op, HALF), np.random.default_rng(1)
+    session.prepareDevice()
+    x, y = (rng.normal(size=session.getInfo(n).shape()).astype(kind) for n, kind in zip("xy", EIGHT, strict=True))
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({"x": x.view(np.uint8), "y": y.view(np.uint8)}, anchors))
+    wide = [t.astype(np.float64) for t in (x, y)]
+    if op == "MatMul":
+        want = wide[0] @ wide[1]
+    else:
+        windows = np.lib.stride_tricks.sliding_window_view(wide[0][0], (3, 3), axis=(1, 2))
+        want = np.einsum("cijkl,mckl->mij", windows, wide[1])[None]
+    (found,) = anchors.values()
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found.astype(float), want / 4, rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("text", "arguments"), [
+    (f"Log2 scale input tensor must be provided for FLOAT8 input types in op {MATMUL.format('')}",
+     ("MatMul", HALF, "FLOAT8_143 FLOAT8_143", False)),
+    (f"Log2 scale input tensor not accepted for non-FLOAT8 input types in op {MATMUL.format(', Constant:0')}",
+     ("MatMul", {}, "FLOAT16 FLOAT16")),
+    ((f"Invalid operand type: FLOAT in op {MATMUL.format(', Constant:0')}.  If using a FLOAT8 input, all op operands "
+     "must be a FLOAT8 type"), ("MatMul", HALF, "FLOAT8_143 FLOAT")),
+    (f"Invalid operand type: FLOAT16 in op {CONV}.  If using a FLOAT8 input, all op operands must be a FLOAT8 type",
+     ("Conv", HALF, "FLOAT16 FLOAT8_152")),
+    ("Invalid output type: float32. Output type must be float16 for FLOAT8_* matmul operands. ",
+     ("MatMul", {**HALF, "__output_type": "FLOAT"})),
+    (("Invalid partials type: MatMulPartialsType::FLOAT. Partials type must be MatMulPartialsType::HALF for FLOAT8_* "
+     "matmul operands. "), ("MatMul", {})),
+    ("Invalid partials type: float. Partials type must be half for FLOAT8 conv operand types. ",
+     ("Conv", {"__partials_type": "float"})),
+])  # fmt: skip
+def test_products_of_float8_are_refused(text: str, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(popart.popart_exception) as caught:
+        product(*arguments[:3], **({"scaled": False} if len(arguments) > 3 else {}))
+    assert caught.value.args[0] == text
 
 
 NO_GRADIENT = "PopART does not have a valid grad op corresponding to "

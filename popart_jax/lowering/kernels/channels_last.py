@@ -7,6 +7,7 @@ so that the window arithmetic of the NCHW operators applies here as well. There 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 
 from ...ops.arrays import Array
 from ...ops.convolution import check_bias, check_groups, check_kernel, check_transposed, popart_padding, transposed
+from ...ops.float8_products import has_float8, of_float8
 from ...ops.normalization import normalise, train_batch_norm
 from ...ops.operator import ELEMENTWISE, operator
 from ...ops.pooling import _counts, max_pool_values, window_sum
@@ -31,6 +33,9 @@ def conv(
     group: int = 1, kernel_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
 ) -> jax.Array:  # fmt: skip
     """Convolution of (N, H, W, C) with (kh, kw, C/group, M)."""
+    if has_float8(x, w):
+        how = {"auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides}
+        return of_float8("Conv", partial(conv, kernel_shape=kernel_shape, **how), x, w, b)
     check_groups(x.shape[-1], w.shape[-2], w.shape[-1], group)
     check_kernel(kernel_shape, w.shape[:-2])
     check_bias(b, w.shape[-1])  # the kernel library ends the process at another

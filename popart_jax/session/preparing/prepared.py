@@ -31,6 +31,7 @@ from ...timings import phase
 from ..checks.annotations import check_annotations
 from ..checks.calls import check_calls
 from ..checks.facts import option_facts
+from ..checks.float8_products import check_float8_products
 from ..checks.options import IPU_LIKE, OptionFacts, announce, check_distribution, check_options, raise_all
 from ..checks.serialized_products import check_serialised_matmuls
 from ..patterns_api import check_mandatory, guarded
@@ -112,9 +113,9 @@ def prepare(request: Request) -> Prepared:
     raise_all(check_distribution(options))
     structure = _structure(request)
     weights, constants = _variables(model, request, structure, picked.frozen if picked is not None else None)
-    if request.strict:
-        source.check_trip_counts(model.graph, source.stream_types(model.graph).keys() | weights.keys() - constants)
     base = _base_program(model, request, structure, weights)
+    if request.strict:
+        source.check_trip_counts(model.graph, base.streams.keys() | weights.keys() - constants)
     cached = cache_file(request, Model(read.source, given, base.opsets, weights), structure)
     types = stored_types(cached) or graph_types(base)
     _check_typed(model, types, request, facts, weights.keys() - constants)
@@ -177,6 +178,7 @@ def _check_typed(
     check_calls(model.graph, types, model.opset_imports.get("", 1))
     check_serialised_matmuls(model.graph, types)
     if request.strict:
+        check_float8_products(model.graph, types, request.options.partialsTypeMatMuls or "float")
         raise_all(check_annotations(model.graph, model.opset_imports, request.options, variables))
     raise_all(check_options(request.options, facts))
     announce(request.options, facts)
