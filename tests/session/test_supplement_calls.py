@@ -115,7 +115,9 @@ def product(
     op: str, attributes: dict[str, str], kinds: str = "FLOAT8_143 FLOAT8_152", *, scaled: bool = True
 ) -> popart.InferenceSession:
     """A product of float8 inputs ``x`` and ``y``, times 1/4."""
-    b, shapes = popart.Builder(), ([2, 3], [3, 2]) if op == "MatMul" else ([1, 2, 4, 4], [3, 2, 3, 3])
+    images = [1, 2, 4, 4]
+    shapes = {"MatMul": ([2, 3], [3, 2]), "Conv": (images, [3, 2, 3, 3]), "ConvTranspose": (images, [2, 3, 3, 3])}[op]
+    b = popart.Builder()
     operands = [b.addInputTensor(kind, s, n) for kind, s, n in zip(kinds.split(), shapes, "xy", strict=True)]
     scale = [b.aiOnnx.constant(np.array(-2, np.int32))] if scaled else []
     out = b.customOp(op, 10, "ai.onnx", [*operands, *scale], attributes, 1)[0]
@@ -123,7 +125,7 @@ def product(
     return popart.InferenceSession(b.getModelProto(), flow, device)
 
 
-@pytest.mark.parametrize("op", ["MatMul", "Conv"])
+@pytest.mark.parametrize("op", ["MatMul", "Conv", "ConvTranspose"])
 def test_products_of_float8_have_a_scale(op: str) -> None:
     session, rng = product(op, HALF), np.random.default_rng(1)
     session.prepareDevice()
@@ -133,9 +135,13 @@ def test_products_of_float8_have_a_scale(op: str) -> None:
     wide = [t.astype(np.float64) for t in (x, y)]
     if op == "MatMul":
         want = wide[0] @ wide[1]
-    else:
+    elif op == "Conv":
         windows = np.lib.stride_tricks.sliding_window_view(wide[0][0], (3, 3), axis=(1, 2))
         want = np.einsum("cijkl,mckl->mij", windows, wide[1])[None]
+    else:
+        want = np.zeros((1, 3, 6, 6))
+        for i, j in np.ndindex(4, 4):
+            want[0, :, i : i + 3, j : j + 3] += np.einsum("c,cmkl->mkl", wide[0][0, :, i, j], wide[1])
     (found,) = anchors.values()
     assert found.dtype == np.float16
     np.testing.assert_allclose(found.astype(float), want / 4, rtol=2e-3, atol=1e-3)

@@ -64,7 +64,8 @@ def popart_conv_transpose(
 ) -> Array:  # fmt: skip
     """The same with PopART's padding rules."""
     auto_pad, output_shape = popart_padding(x.ndim - 2, auto_pad, dilations, output_shape)
-    return conv_transpose(x, w, b, auto_pad=auto_pad, output_shape=output_shape, **rest)
+    product = partial(conv_transpose, auto_pad=auto_pad, output_shape=output_shape, **rest)
+    return of_float8("ConvTranspose", product, x, w, b) if has_float8(x, w) else product(x, w, b)
 
 
 @lowers("MaxPool", domain=DOMAIN)
