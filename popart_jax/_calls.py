@@ -83,7 +83,9 @@ def _convert_container(value: Any, origin: Any, args: tuple[Any, ...]) -> Any:
         if not callable(value):
             raise Mismatch(f"expected a function, got {value!r}")
         return value
-    raise Mismatch(f"cannot check {origin}")
+    if isinstance(value, origin):
+        return value
+    raise Mismatch(f"expected a {origin.__name__}, got {value!r}")
 
 
 def _to_int(value: Any) -> int:
@@ -157,6 +159,15 @@ class _Overload:
         return str(self.signature)
 
 
+def refused(
+    name: str, signatures: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any], reasons: Sequence[str]
+) -> TypeError:
+    """The error for arguments that match no declaration; a note says for each why not."""
+    error = TypeError(no_overload(name, signatures, args, kwargs))
+    error.add_note("\n".join(reasons))
+    return error
+
+
 def no_overload(name: str, signatures: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """The error text for arguments that match no declaration, in the words of PopART's Python bindings."""
     lines = "\n".join(f"    {i}. {name}{signature}" for i, signature in enumerate(signatures, 1))
@@ -200,9 +211,7 @@ def checked(fn: F) -> F:
             first = 1 if names and names[0] == "self" else 0
             return fn(*values[:first], **dict(zip(names[first:], values[first:], strict=False)), **named)
         shown = args[1:] if next(iter(inspect.signature(fn).parameters), "") == "self" else args
-        refused = TypeError(no_overload(fn.__name__, state[0], shown, kwargs))
-        refused.add_note("\n".join(reasons))
-        raise refused
+        raise refused(fn.__name__, state[0], shown, kwargs, reasons)
 
     return call  # pyright: ignore[reportReturnType]
 

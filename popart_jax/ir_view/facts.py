@@ -105,6 +105,7 @@ class ViewOptions:
     outlining: bool = True
     outline_threshold: float = 1.0
     pipelining: bool = False
+    forward_only_program: bool = False
     explicit_ir: bool = False
     virtual_graphs: Literal["Off", "Manual", "Auto", "ExecutionPhases"] = "Off"
     ipus: int = 1

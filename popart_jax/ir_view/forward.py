@@ -8,8 +8,10 @@ import onnx_ir as ir
 import patterns
 
 from ..lowering.constants import folded
+from ..model.attribute_names import COMM_GROUP, REPLICA_GROUPING
 from ..model.checks.structure import bodies
 from ..ops import Trait
+from ..ops.replicas import groups_from
 from . import body_types, nodes
 from .facts import IrFacts
 
@@ -28,9 +30,18 @@ def forward_graph(facts: IrFacts) -> ir.Graph:
         _absorb_parameters(node, facts)
         if _is_constant(node, facts):
             _fold(graph, node)
+    _settle_groups(graph, facts.options.replicas)
     for node in graph.all_nodes():
         node.meta.setdefault(nodes.PASS, nodes.FORWARD)
     return graph
+
+
+def _settle_groups(graph: ir.Graph, replicas: int) -> None:
+    """Collectives carry their groups as replicas, stride and size."""
+    for node in graph.all_nodes():
+        if nodes.row(node).has(Trait.BETWEEN_REPLICAS) and REPLICA_GROUPING not in node.attributes:
+            groups = groups_from(tuple(nodes.attribute(node, COMM_GROUP, ())), replicas)
+            node.attributes[REPLICA_GROUPING] = ir.AttrInt64s(REPLICA_GROUPING, (replicas, groups.stride, groups.size))
 
 
 _BRANCHES = {"then_branch": "then_block", "else_branch": "else_block"}

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from patterns import static_shape
 
+from ..model.attribute_names import REPLICA_GROUPING
 from . import nodes
 from .facts import IrFacts, Location
 
@@ -43,7 +44,7 @@ def _shard(graph: ir.Graph, value: ir.Value, grouping: tuple[int, int, int]) -> 
     readers = [u for u in value.uses() if u.node.meta.get(nodes.PASS) != nodes.UPDATE]
     if readers:
         full = nodes.tensor(f"{name}__gathered", value)
-        attributes = {"__collectiveReplicaGrouping": grouping}
+        attributes = {REPLICA_GROUPING: grouping}
         gather = nodes.make(GATHER, [value], [full], like=readers[0].node, attributes=attributes)
         graph.insert_before(_first(graph, {u.node for u in readers}), gather)
         for reader in readers:

@@ -17,6 +17,8 @@ EXPLICIT_STASH = ("DynamicUpdate", "DynamicSlice")
 def add_stages(graph: ir.Graph, facts: IrFacts) -> int:
     """Forward stages are annotations or IPU numbers; with the loss on stage L a backward op of s is on 2L - s.
 
+    Stage L then runs forward and backward. With a forward-only program it can't, so the backward stages are one later.
+
     Returns
     -------
     int
@@ -29,10 +31,11 @@ def add_stages(graph: ir.Graph, facts: IrFacts) -> int:
         if not annotated and number(node, IPU) is not None:
             node.attributes[STAGE] = ir.AttrInt64(STAGE, number(node, IPU) or 0)
     last = max((number(n, STAGE) or 0 for n in graph), default=0)  # also if the loss itself was pruned
+    end = 2 * last + facts.options.forward_only_program
     for node in graph:
         stage = number(node, STAGE)
         if stage is not None and node.meta.get(nodes.PASS) != nodes.FORWARD:
-            node.attributes[STAGE] = ir.AttrInt64(STAGE, 2 * last - stage)
+            node.attributes[STAGE] = ir.AttrInt64(STAGE, end - stage)
     return last
 
 

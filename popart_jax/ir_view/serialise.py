@@ -11,6 +11,7 @@ import onnx_ir as ir
 from patterns import static_shape
 from patterns.families.tied_gather import FULLY_CONNECTED_OFF
 
+from ..model.attribute_names import REPLICA_GROUPING
 from . import nodes
 from .recompute import RECOMPUTE
 from .sharing import all_graphs
@@ -22,7 +23,7 @@ SHOWN_DUNDER = {
     "__sourceIpus": "__sourceIpus",
     "__destIpu": "__destIpu",
     "__collectiveOperator": "__collectiveOperator",
-    "__collectiveReplicaGrouping": "__collectiveReplicaGrouping",
+    REPLICA_GROUPING: REPLICA_GROUPING,
     "__available_memory": "available_memory_proportion",
     "__partials_type": "partialsType",
 }

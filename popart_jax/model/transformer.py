@@ -40,7 +40,8 @@ class GraphTransformer:
         The ONNX checker refuses it.
     """
 
-    def __init__(self, modelProtoOrFilename: str | bytes | Path) -> None:
+    @checked
+    def __init__(self, modelProtoOrFilename: str | bytes | Path | onnx.ModelProto) -> None:
         self._proto = onnx.ModelProto()
         self._proto.CopyFrom(load_proto(modelProtoOrFilename))
         check_model(self._proto)

@@ -67,20 +67,22 @@ def groups_of(members: Sequence[Sequence[int]]) -> Groups:
     return Groups(len(first), first[1] - first[0] if len(first) > 1 else 1)
 
 
-def groups_from(description: tuple[int, ...]) -> Groups:
+def groups_from(description: tuple[int, ...], replicas: int | None = None) -> Groups:
     """Groups of a node attribute.
 
     Parameters
     ----------
     description : tuple of int
         Empty (all replicas), (type, size) of a CommGroup, or (replicas, stride, size) as PopART's IR writes it.
+    replicas : int, optional
+        How many there are; by default as many as the program that is traced has.
 
     Raises
     ------
     popart_exception
         The size does not divide the number of replicas, or an unknown CommGroup type.
     """
-    replicas = replica_count()
+    replicas = replica_count() if replicas is None else replicas
     if len(description) == 3:
         groups = Groups(description[2], description[1])
     elif len(description) == 2 and description[0] in (1, 2):

@@ -157,10 +157,9 @@ class SessionCore:
         """A handle of the IR."""
         return self._parts.op_list.handle()
 
+    @checked
     def _serializeIr(self, format: IrSerializationFormat) -> str:
         """The op list after the patterns, as JSON; empty for an executable from a file."""
-        if not isinstance(format, IrSerializationFormat):
-            raise TypeError(f"_serializeIr takes an IrSerializationFormat, got {format!r}")
         return "" if self._parts.stored.path is not None else self._parts.op_list.text()
 
     # -- compiling, loading, running

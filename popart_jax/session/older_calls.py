@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import session as later
+from .._calls import Mismatch, refused
 from ..errors import logs_errors, logs_errors_of_methods
 from ..optimizers import Optimizer
 
@@ -31,7 +32,10 @@ def accepts_older_spellings(init: Callable[..., None]) -> Callable[..., None]:
             if "loss" in signature.parameters:
                 bound["loss"] = total
         bound.pop("self")
-        init(self, **bound)
+        try:
+            init(self, **bound)
+        except Mismatch as err:
+            raise refused("__init__", [signature], args, kwargs, [str(err)]) from None
 
     return construct
 

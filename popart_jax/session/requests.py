@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx
 
+from .._calls import Mismatch
 from ..errors import popart_exception
 from ..model.files.stripped import StrippedModel
 from ..model.input_shapes import InputShapeInfo
@@ -77,7 +78,7 @@ def request_of(asked: Asked, model: StrippedModel | None = None) -> Request:
     ------
     popart_exception
         No device.
-    TypeError
+    Mismatch
         An argument of a wrong type.
     """
     if asked.device is None:
@@ -86,12 +87,13 @@ def request_of(asked: Asked, model: StrippedModel | None = None) -> Request:
     flow = DataFlow(1, {}) if asked.data_flow is None else asked.data_flow
     for value, kind, what in (
         (flow, DataFlow, "dataFlow"),
-        (asked.shapes or InputShapeInfo(), InputShapeInfo, "inputShapeInfo"),
-        (asked.patterns or Patterns(), Patterns, "patterns"),
-        (asked.options or SessionOptions(), SessionOptions, "userOptions"),
+        (asked.device, DeviceInfo, "deviceInfo"),
+        (asked.shapes, InputShapeInfo, "inputShapeInfo"),
+        (asked.patterns, Patterns, "patterns"),
+        (asked.options, SessionOptions, "userOptions"),
     ):
-        if not isinstance(value, kind):
-            raise TypeError(f"{what} must be a {kind.__name__}, got {type(value).__name__}")
+        if value is not None and not isinstance(value, kind):
+            raise Mismatch(f"{what} must be a {kind.__name__}, got {type(value).__name__}")
     return Request(
         model=asked.model if model is None else model,
         data_flow=copy.deepcopy(flow),

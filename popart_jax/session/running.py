@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._calls import checked
+from .._calls import checked, refused
 from ..enums import DeviceConnectionType, SyntheticDataMode
 from ..errors import log_error, noted, popart_exception, popart_runtime_error
 from ..execution.placement import to_host
@@ -25,6 +25,11 @@ from .feeding.streaming import Stream
 from .preparing import Prepared
 from .start import MAIN, NAMED_RUNS
 from .weights.host_copies import HostWeights
+
+_RUN_SIGNATURES = (
+    "(self, stepio: IStepIO, debugName: str = '') -> None",
+    "(self, programHandle: str, stepio: IStepIO, debugName: str = '') -> None",
+)
 
 
 class Runner:
@@ -55,18 +60,16 @@ class Runner:
         """Run one step, after all checks; see the session's `run`."""
         self._run(*_run_arguments(*args, **kwargs))
 
-    def _run(self, handle: str, stepio: Any, name: str) -> None:
+    def _run(self, handle: str, stepio: PyStepIO | PyStepIOCallback | Stream, name: str) -> None:
         engine = self._check_runnable(handle)
         if self._prepared.request.options.syntheticDataMode is not SyntheticDataMode.Off:
             self._run_synthetic(engine, handle)
-        elif type(stepio) is PyStepIO:
+        elif isinstance(stepio, PyStepIO):
             self._run_arrays(engine, handle, stepio)
         elif isinstance(stepio, PyStepIOCallback):
             self._run_callbacks(engine, handle, stepio)
-        elif isinstance(stepio, Stream):
-            self._run_stream(engine, handle, stepio)
         else:
-            raise TypeError(f"run takes a PyStepIO, PyStepIOCallback or Stream, got {type(stepio).__name__}")
+            self._run_stream(engine, handle, stepio)
         self.has_run = True
         self.names.append(name)
 
@@ -149,8 +152,8 @@ def reported(err: Exception) -> Exception:
 
 
 @checked
-def _run_arguments(*args: Any, **kwargs: Any) -> tuple[str, Any, str]:
-    values = list(args)
+def _run_arguments(*args: Any, **kwargs: Any) -> tuple[str, PyStepIO | PyStepIOCallback | Stream, str]:
+    values, given = list(args), dict(kwargs)
     handle = kwargs.pop("programHandle", None)
     if handle is None and values and isinstance(values[0], str):
         handle = values.pop(0)
@@ -158,6 +161,7 @@ def _run_arguments(*args: Any, **kwargs: Any) -> tuple[str, Any, str]:
     if stepio is None and values:
         stepio = values.pop(0)
     name = kwargs.pop("debugName", values[0] if values else "")
-    if kwargs or len(values) > 1 or stepio is None:
-        raise TypeError("run(stepio, debugName='') or run(programHandle, stepio, debugName='')")
+    if kwargs or len(values) > 1 or not isinstance(stepio, (PyStepIO, PyStepIOCallback, Stream)):
+        reason = f"the step I/O is a PyStepIO, a PyStepIOCallback or a Stream, not {type(stepio).__name__}"
+        raise refused("run", _RUN_SIGNATURES, args, given, [reason])
     return handle or MAIN, stepio, str(name)

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 
+from .._calls import refused
 from ..enums import SyntheticDataMode
 from ..errors import popart_runtime_error
 from ..logs import module_logger
@@ -50,7 +51,8 @@ class RandomSeed:
             The value is no unsigned 64-bit integer.
         """
         if not 0 <= value <= _LARGEST:
-            raise TypeError(f"setRandomSeed takes a seed from 0 to {_LARGEST}, got {value}")
+            reason = f"setRandomSeed takes a seed from 0 to {_LARGEST}, got {value}"
+            raise refused("setRandomSeed", ["(self, seedValue: int)"], [value], {}, [reason])
         if not prepared.program.random:
             _warn("Trying to set the random seed, but this session has no random behaviour. Doing nothing.")
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._calls import Mismatch, checked
 from ..errors import logs_errors_of_methods
 from ..optimizers import Optimizer
 from .core import SessionCore
@@ -56,15 +57,16 @@ class TrainingSession(SessionCore, OlderOptimizerMethods):
         name: str = "training",
     ) -> None:
         if not isinstance(loss, str):
-            raise TypeError(f"loss must be the name of a tensor, got {type(loss).__name__}")
+            raise Mismatch(f"loss must be the name of a tensor, got {type(loss).__name__}")
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"optimizer must be an Optimizer, got {type(optimizer).__name__}")
+            raise Mismatch(f"optimizer must be an Optimizer, got {type(optimizer).__name__}")
         self._start(Asked(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name, loss, optimizer))
 
     def getTensorIds(self) -> set[str]:
         """Names of all tensors."""
         return self._tensor_ids()
 
+    @checked
     def updateOptimizerFromHost(self, optimizer: Optimizer, /) -> None:
         """Use new values of the non-constant hyperparameters from the next run on; nothing is compiled anew.
 
@@ -73,8 +75,6 @@ class TrainingSession(SessionCore, OlderOptimizerMethods):
         popart_exception
             The new optimizer differs in more than non-constant values.
         """
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"updateOptimizerFromHost takes an Optimizer, got {type(optimizer).__name__}")
         first = self._parts.first
         if first is not None and first.replace_optimizer(optimizer):
             return

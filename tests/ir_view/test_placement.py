@@ -66,6 +66,14 @@ def test_pipeline_stages():
     assert (ipu(gradient), stage(gradient)) == ("0", "4")
 
 
+def test_backward_stages_are_one_later_where_a_program_runs_the_forward_ones_alone():
+    """The stage of the loss is then not shared: what it keeps for its backward stage is stashed too."""
+    facts = placed(pipelining=True, accumulate=True, accumulation_factor=6, forward_only_program=True)
+    stages = {op["outputs"][0]["name"]: stage(op) for op in ops(facts)}
+    assert {name: stages[f"Gradient___{name}"] for name in "wvu"} == {"w": "5", "v": "4", "u": "3"}
+    assert {stage(op) for op in find(facts, "Stash")} == {"0", "1", "2"}
+
+
 def test_stashes():
     facts = placed(pipelining=True, accumulate=True, accumulation_factor=6)
     stashes, restores = find(facts, "Stash"), [op for op in ops(facts) if op["type"].startswith("Restore")]

@@ -175,6 +175,22 @@ def test_accumulation_and_replicas():
     assert {"Accum___w", "FinalReducedGradient___w"} <= tensor_ids(facts)
 
 
+@pytest.mark.parametrize(
+    ("group", "shown"), [("", "[4 1 4]"), ("1, 2", "[4 1 2]"), ("2, 2", "[4 2 2]"), ("3, 0", "[4 1 1]")]
+)
+@pytest.mark.parametrize("collective", ["ReplicatedAllReduce", "ReplicatedReduceScatter"])
+def test_collectives_of_the_program_show_their_groups(collective, group, shown):
+    """All replicas, consecutive ones, every second one, each alone: as replicas, stride and size."""
+    attributes = "__collectiveOperator=4" + (f", __collectiveCommGroup=[{group}]" if group else "")
+    text = f"""BuilderGraph_1 (float[2] x) => () {{
+      y = ai.graphcore.{collective}<{attributes}>(x)
+    }}"""
+    facts = inference(training(text, "", {"y": (2,)}, replicas=4), "y")
+    op = next(op for op in ops(facts) if op["type"].startswith(collective))
+    assert op["attributes"]["__collectiveReplicaGrouping"] == shown
+    assert op["attributes"]["__collectiveOperator"] == "4"
+
+
 def test_streamed_scalars():
     optimizer = sgd(nonconst={"learningRate": frozenset({""}), "lossScaling": frozenset({""})})
     names = tensor_ids(mlp(optimizer=optimizer))

@@ -52,8 +52,10 @@ def test_models(manager):
     assert (device.numIpus, device.tilesPerIpu, device.type) == (2, 1216, DeviceType.IpuModel)
     assert device.numWorkerContexts == 6
     assert manager.createSimDevice({"numIPUs": "2"}).type is DeviceType.Sim
-    with pytest.raises(popart_exception, match=r"Invalid option `foo' passed to DevicexManager::create.*numIPUs"):
-        manager.createIpuModelDevice({"foo": 1})
+    for make, kind in ((manager.createIpuModelDevice, "ipu-model"), (manager.createSimDevice, "sim")):
+        text = rf"^Invalid option `foo' passed to DevicexManager::createHostDevice for device type {kind}\. .*numIPUs"
+        with pytest.raises(popart_exception, match=text):
+            make({"foo": 1})
 
 
 def test_offline(manager):

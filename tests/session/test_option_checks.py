@@ -131,12 +131,12 @@ CASES = {
     "depth of steps": (
         pipelined(),
         {"ops": CHAIN, "batches_per_step": 2, **TWO},
-        r"For pipelining, depth \(batchesPerStep\) must equal at least the number of pipeline stages \(3\)",
+        r"^For pipelining, depth \(batchesPerStep\) must equal at least the number of pipeline stages \(3\)$",
     ),
     "depth of accumulation": (
         pipelined(enableGradientAccumulation=True, accumulationFactor=2),
         {"ops": CHAIN, **TWO},
-        r"For pipelining, depth \(gradient accumulation factor\) must",
+        r"^For pipelining, depth \(gradient accumulation factor\) must equal at least the number of .* \(3\)$",
     ),
     "depth of inference": (pipelined(), {"ops": CHAIN, "training": False, **TWO}, r"stages \(2\)"),
     "user recompute": (

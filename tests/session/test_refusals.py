@@ -127,11 +127,11 @@ WEIGHTS: dict[str, Row] = {
     "no such weight": (lambda: numerics().report("q"), OLD, "No initializer 'q'; there are w"),
 }
 RUNS: dict[str, Row] = {
-    "no step IO": (lambda: ready().run(), TypeError, r"run\(stepio, debugName=''\)"),
+    "no step IO": (lambda: ready().run(), TypeError, r"^run\(\): incompatible function arguments"),
     "a dictionary": (
         lambda: ready().run({"x": X}),
         TypeError,
-        "run takes a PyStepIO, PyStepIOCallback or Stream, got dict",
+        "the step I/O is a PyStepIO, a PyStepIOCallback or a Stream, not dict",
     ),
     "unknown handle": (
         lambda: ready().run("q", popart.PyStepIO({}, {})),
@@ -139,7 +139,7 @@ RUNS: dict[str, Row] = {
         r"\[Devicex::run\] Program q not found\.",
     ),
     "read-only anchor": (read_only, RUN, "The array for output tensor y is read-only"),
-    "list for an array": (lambda: popart.PyStepIO({"x": [1.0]}, {}), TypeError, "must be a numpy.ndarray, got list"),
+    "list for an array": (lambda: popart.PyStepIO({"x": [1.0]}, {}), TypeError, r"expected ndarray or .*got \[1.0\]"),
     "read-only buffer": (
         callbacks(lambda name: np.frombuffer(bytes(12), np.float32)),
         RUN,
@@ -155,9 +155,9 @@ RUNS: dict[str, Row] = {
     "seed of 65 bits": (lambda: ready().setRandomSeed(2**64), TypeError, "takes a seed from 0 to 18446744073709551615"),
     "negative seed": (lambda: ready().setRandomSeed(-1), TypeError, "takes a seed from 0"),
     "unknown tensor": (lambda: ready().getInfo("q"), OLD, "No tensor named 'q' in this session; there are"),
-    "IR as text": (lambda: ready()._serializeIr("json"), TypeError, "takes an IrSerializationFormat, got 'json'"),
+    "IR as text": (lambda: ready()._serializeIr("json"), TypeError, "expected IrSerializationFormat"),
     "data stream": (lambda: ready().connectStreamToCallback("h", len, 0), OLD, "no device streams in this runtime"),
-    "no optimizer": (lambda: ready().updateOptimizerFromHost(0.1), TypeError, "takes an Optimizer, got float"),
+    "no optimizer": (lambda: ready().updateOptimizerFromHost(0.1), TypeError, "expected Optimizer, got 0.1"),
     "no optimizer, older": (lambda: ready().updateOptimizer(0.1), TypeError, "updateOptimizer takes an Optimizer"),
     "no program": (
         lambda: popart.InferenceSession.fromIr(ready().getIr(), nets.device()),
@@ -197,7 +197,11 @@ DEVICES: dict[str, Row] = {
         OLD,
         "Unknown ipuVersion 'ipu9'; there are ipu1",
     ),
-    "options in a list": (lambda: popart.DeviceManager().createIpuModelDevice([1]), TypeError, "device options"),
+    "options in a list": (
+        lambda: popart.DeviceManager().createIpuModelDevice([1]),
+        TypeError,
+        r"expected a dict, got \[1\]",
+    ),
     "offline from a CPU": (
         lambda: popart.DeviceManager().createOfflineIpuFromDeviceInfo(popart.DeviceManager().createCpuDevice()),
         OLD,
@@ -251,6 +255,43 @@ def test_refused(row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     call, kind, text = row
     with pytest.raises(kind, match=text):
         call()
+
+
+MADE: dict[str, Callable[[], Any]] = {
+    "a device by its name": lambda: popart.InferenceSession(linear()[0], flow(1, {"y": "All"}), "cpu"),
+    "a data flow as a dict": lambda: popart.InferenceSession(linear()[0], {"y": "All"}, nets.device()),
+    "options as a dict": lambda: popart.InferenceSession(
+        linear()[0], flow(1, {"y": "All"}), nets.device(), userOptions={}
+    ),
+    "a loss by number": lambda: popart.TrainingSession(linear()[0], flow(1, {"y": "All"}), 3, sgd(), nets.device()),
+    "a rate for an optimizer": lambda: popart.TrainingSession(
+        linear()[0], flow(1, {"y": "All"}), "y", 0.1, nets.device()
+    ),
+    "weights in lists": lambda: popart.PyWeightsIO({"w": [1.0]}),
+    "anchors in lists": lambda: popart.PyStepIO({}, {"y": [1.0]}),
+    "a number for a model": lambda: popart.GraphTransformer(3),
+}
+CALLED: dict[str, Callable[[], Any]] = {
+    "createCpuDevice": lambda: popart.DeviceManager().createCpuDevice({}),
+    "createIpuModelDevice": lambda: popart.DeviceManager().createIpuModelDevice(),
+    "createSimDevice": lambda: popart.DeviceManager().createSimDevice("numIPUs"),
+    "createOfflineIpuFromDeviceInfo": lambda: popart.DeviceManager().createOfflineIpuFromDeviceInfo(2),
+    "setRandomSeed": lambda: ready().setRandomSeed(-1),
+    "run": lambda: ready().run({"x": X}),
+    "updateOptimizerFromHost": lambda: ready().updateOptimizerFromHost(sgd),
+    "_serializeIr": lambda: ready()._serializeIr("JSON"),
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "call"), [*(("__init__", c) for c in MADE.values()), *CALLED.items()], ids=[*MADE, *CALLED]
+)
+def test_type_errors_read_as_those_of_the_bindings(method: str, call: Callable[[], Any]) -> None:
+    head = f"{method}(): incompatible function arguments. The following argument types are supported:\n    1. {method}("
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value).startswith(head)
+    assert "\n\nInvoked with: " in str(caught.value)
 
 
 def test_a_refused_run_leaves_the_weights() -> None:

@@ -205,6 +205,19 @@ def test_errors_of_output_callbacks_undo_the_step():
     np.testing.assert_array_equal(nets.weights_of(session, w=w)["w"], w - 1)  # the gradient of sum(w x) is x
 
 
+def test_callbacks_may_hand_out_larger_arrays_than_asked_for():
+    """PopART counts nothing there: it reads the first elements, and writes into them."""
+    session = infer(linear()[0], {"y": "All"})
+    done, larger = (lambda name: None), np.full(5, 9, np.float32)
+    given = np.arange(5, dtype=np.float32)
+    session.run(popart.PyStepIOCallback(lambda name, is_prefetch: given, done, lambda name: larger, done))
+    exact = np.empty(3, np.float32)
+    session.run(popart.PyStepIOCallback(lambda name, is_prefetch: given[:3], done, lambda name: exact, done))
+    np.testing.assert_array_equal(larger, [*exact, 9, 9])
+    with pytest.raises(popart.popart_runtime_error, match="returned 2 elements for tensor x"):
+        session.run(popart.PyStepIOCallback(lambda name, is_prefetch: given[:2], done, lambda name: exact, done))
+
+
 def test_broadcast_input():
     builder = popart.Builder()
     settings = popart.InputSettings(popart.ReplicatedStreamMode.Broadcast)

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from patterns import static_shape
 
+from ...model.attribute_names import REPLICA_GROUPING
 from .. import nodes
 from ..facts import OptimizerFacts, ViewOptions
 
@@ -108,7 +109,7 @@ class Updates:
         mean = self.options.mean_reduction and self.options.running_mean
         attributes: dict[str, Any] = {
             "__collectiveOperator": 1 if mean else SUM,
-            "__collectiveReplicaGrouping": self.options.grouping(weight.name or ""),
+            REPLICA_GROUPING: self.options.grouping(weight.name or ""),
         }
         output = nodes.tensor(name, gradient)
         return self.emit("ReplicatedAllReduce", [gradient], output, weight=weight, context=context, **attributes)

@@ -177,24 +177,14 @@ def pipeline_depth(ops: Sequence[PlacedOp], training: bool, forward_only_program
 def check_depth(options: SessionOptions, ops: Sequence[PlacedOp], training: bool, batches_per_step: int) -> list[str]:
     """Whether enough micro-batches fill the pipeline."""
     stages = pipeline_depth(ops, training, options.createImplicitPipeliningFwdOnlyProgram)
-    if options.enableGradientAccumulation:
-        if options.accumulationFactor < stages:
-            return [
-                (
-                    "For pipelining, depth (gradient accumulation factor) must equal at least the number of pipeline "
-                    "stages "
-                    f"({stages}); it is {options.accumulationFactor}"
-                )
-            ]
+    what, depth = (
+        ("gradient accumulation factor", options.accumulationFactor)
+        if options.enableGradientAccumulation
+        else ("batchesPerStep", batches_per_step)
+    )
+    if depth >= stages:
         return []
-    if batches_per_step < stages:
-        return [
-            (
-                f"For pipelining, depth (batchesPerStep) must equal at least the number of pipeline stages ({stages}); "
-                f"it is {batches_per_step}"
-            )
-        ]
-    return []
+    return [f"For pipelining, depth ({what}) must equal at least the number of pipeline stages ({stages})"]
 
 
 def check_device_placement(options: SessionOptions, ipus: int) -> list[str]:

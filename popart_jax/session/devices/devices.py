@@ -151,7 +151,7 @@ class DeviceInfo:
         )
 
 
-def _options(given: Any, defaults: Mapping[str, str | None], kind: DeviceType) -> dict[str, str]:
+def _options(given: Mapping[Any, Any], defaults: Mapping[str, str | None], kind: DeviceType) -> dict[str, str]:
     """Device options as text, defaults filled in.
 
     Raises
@@ -159,12 +159,10 @@ def _options(given: Any, defaults: Mapping[str, str | None], kind: DeviceType) -
     popart_exception
         An unknown key; the valid ones are listed.
     """
-    if not isinstance(given, Mapping):
-        raise TypeError(f"The device options of {kind.name} are a dict, got {type(given).__name__}.")
     for key in given:
         if str(key) not in defaults:
             raise popart_exception(
-                f"Invalid option `{key}' passed to DevicexManager::createHostDevice for device type {kind.name}. "
+                f"Invalid option `{key}' passed to DevicexManager::createHostDevice for device type {kind}. "
                 f"Valid options are [{' '.join(defaults)}]"
             )
     chosen = {str(k): str(v) for k, v in given.items()}
@@ -202,12 +200,13 @@ class DeviceManager:
     How many IPUs are emulated says the environment variable ``POPART_JAX_NUM_IPUS`` (default 16).
     """
 
+    @checked
     def createCpuDevice(self) -> DeviceInfo:
         """A CPU device: one IPU with one tile, for reports' sake."""
         return DeviceInfo(DeviceType.Cpu, version="<unknown-cpu>", architecture="<unknown-cpu>", workers=1)
 
-    @logs_errors
-    def createIpuModelDevice(self, e: Mapping[str, Any], /) -> DeviceInfo:
+    @checked
+    def createIpuModelDevice(self, e: dict[Any, Any], /) -> DeviceInfo:
         """A model of IPUs; options ``numIPUs`` (1), ``tilesPerIPU`` (4), ``compileIPUCode``, ``ipuVersion`` (ipu2).
 
         Raises
@@ -220,7 +219,8 @@ class DeviceManager:
         _check_architecture(options["ipuVersion"])
         return self._make_device(DeviceType.IpuModel, options, options["ipuVersion"], workers=None)
 
-    def createSimDevice(self, e: Mapping[str, Any], /) -> DeviceInfo:
+    @checked
+    def createSimDevice(self, e: dict[Any, Any], /) -> DeviceInfo:
         """A simulator, which here is the same as a model; options ``numIPUs`` (1), ``tilesPerIPU`` (4)."""
         options = _options(e, {"numIPUs": "1", "tilesPerIPU": "4"}, DeviceType.Sim)
         return self._make_device(DeviceType.Sim, options, "<unknown-sim>", architecture="ipu2")

@@ -36,12 +36,13 @@ def _collect_one(stepio: PyStepIOCallback, shape: tuple[int, ...], stream: Strea
             )
         array = contiguous(array, stream.name, "input")
         check_type(stream, array.dtype)
-        if array.size != size:
+        if array.size < size:
             raise popart_runtime_error(
                 f"The input callback returned {array.size} elements for tensor {stream.name}; one micro-batch of one "
                 f"replica has {size}"
             )
-        part[...] = to_device_type(array.reshape(-1), stream) if array.dtype != stream.device else array.reshape(-1)
+        given = array.reshape(-1)[:size]  # PopART reads what it needs, and counts nothing
+        part[...] = to_device_type(given, stream) if given.dtype != stream.device else given
         stepio.input_complete(stream.name)
     return step
 
@@ -67,7 +68,7 @@ def hand_out(stepio: PyStepIOCallback, facts: list[AnchorFact], results: Mapping
 def _fill(buffer: np.ndarray, part: np.ndarray, name: str) -> None:
     data = part.view(np.uint8)
     target = buffer.reshape(-1).view(np.uint8)
-    if target.size != data.size:
+    if target.size < data.size:
         raise popart_runtime_error(
             f"The output callback returned a buffer of {target.size} bytes for tensor {name}; "
             f"one result has {data.size}"
@@ -76,4 +77,4 @@ def _fill(buffer: np.ndarray, part: np.ndarray, name: str) -> None:
         raise popart_runtime_error(
             f"The output callback returned a read-only buffer for tensor {name}; return a writable one."
         )
-    target[...] = data
+    target[: data.size] = data

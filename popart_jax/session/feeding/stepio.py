@@ -25,7 +25,8 @@ def contiguous(array: Any, name: str, use: str) -> np.ndarray:
     popart_exception
         It is not C-contiguous.
     """
-    require_array(array, name)
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"Array for tensor '{name}' must be a numpy.ndarray, got {type(array).__name__}")
     array = np.asarray(array)  # no copy; of masked arrays the underlying data, as PopART
     if not array.flags.c_contiguous:
         raise popart_exception(
@@ -42,12 +43,6 @@ class StepArrays(Protocol):
     outputs: dict[str, np.ndarray]
     asserts: bool
     positions: dict[tuple[str, str], int]
-
-
-def require_array(array: Any, name: str) -> None:
-    """Raise TypeError unless an array is one."""
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"Array for tensor '{name}' must be a numpy.ndarray, got {type(array).__name__}")
 
 
 class PyStepIO(IStepIO):
@@ -68,7 +63,7 @@ class PyStepIO(IStepIO):
     """
 
     @checked
-    def __init__(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    def __init__(self, inputs: dict[str, np.ndarray | Iterator[Any]], outputs: dict[str, np.ndarray]) -> None:
         self.iterators = {name: a for name, a in inputs.items() if isinstance(a, Iterator)}
         self.inputs = {name: contiguous(a, name, "input") for name, a in inputs.items() if name not in self.iterators}
         self.outputs = {name: contiguous(a, name, "output") for name, a in outputs.items()}

@@ -122,6 +122,7 @@ def view_options(session: Described) -> ir_view.ViewOptions:
         outlining=options.enableOutlining,
         outline_threshold=options.outlineThreshold,
         pipelining=options.enablePipelining,
+        forward_only_program=options.createImplicitPipeliningFwdOnlyProgram,
         explicit_ir=options.enableExplicitMainLoops and options.explicitRecomputation,
         virtual_graphs=options.virtualGraphMode.name,
         ipus=max(1, session.request.device.numIpus // max(1, session.local_replicas)),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
 from ..._calls import checked
 from ...errors import popart_exception
-from ..feeding.stepio import require_array
 
 
 class IWeightsIO:
@@ -23,9 +22,8 @@ class PyWeightsIO(IWeightsIO):
     """
 
     @checked
-    def __init__(self, weights: dict[str, Any]) -> None:
+    def __init__(self, weights: dict[str, np.ndarray]) -> None:
         for name, array in weights.items():
-            require_array(array, name)
             if not array.flags.c_contiguous:
                 raise popart_exception(
                     f"PyWeightsIO is unable to use the provided numpy output array for tensor '{name}' as it is not "
