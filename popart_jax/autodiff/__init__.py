@@ -9,5 +9,6 @@ from .grow import grow as grow
 from .grow import is_float as is_float
 from .grow import plan as plan
 from .grow import steps_of as steps_of
+from .reads import forward_places as forward_places
 from .reads import forward_reads as forward_reads
 from .reads import tokens as tokens

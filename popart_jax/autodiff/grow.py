@@ -142,6 +142,10 @@ class Gradients:
             self._totals[value] = self._maker.total(value, parts)
         return self._totals.get(value)
 
+    def known(self, value: ir.Value) -> ir.Value | None:
+        """The gradient of a tensor, if it was read already."""
+        return self._totals.get(value)
+
     def add(self, value: ir.Value, part: ir.Value) -> None:
         """Add a contribution to the gradient of a tensor."""
         self._parts.setdefault(value, []).append(part)

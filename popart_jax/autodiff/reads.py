@@ -31,15 +31,24 @@ def forward_reads(node: ir.Node, gradient: Gradient, operand: int) -> list[ir.Va
         None for tensors that the node does not have.
     """
     found: list[ir.Value | None] = []
+    for of_result, position in forward_places(node, gradient, operand):
+        pool = node.outputs if of_result else node.inputs
+        found.append(pool[position] if 0 <= position < len(pool) else None)
+    return found
+
+
+def forward_places(node: ir.Node, gradient: Gradient, operand: int) -> list[tuple[bool, int]]:
+    """Where `forward_reads` finds them: whether among the results, and at which position."""
+    found: list[tuple[bool, int]] = []
     for token in tokens(node, gradient):
         if token == "g":
             continue
-        pool = node.outputs if token[0] == "y" else node.inputs
+        of_result = token[0] == "y"
         if token[1:] == "*":
-            found.extend(pool)
+            found.extend((of_result, i) for i in range(len(node.outputs if of_result else node.inputs)))
             continue
         position = operand if token == "xi" else _seed(node) if token == "seed" else int(token[1:])
-        found.append(pool[position] if 0 <= position < len(pool) else None)
+        found.append((of_result, position))
     return found
 
 

@@ -249,6 +249,16 @@ class Operator:
         return position == self.bias or any(g.of is None or position in g.of for g in self.gradients)
 
     @property
+    def refused_gradient(self) -> str:
+        """PopART's error text where it refuses to train through it; '' where it does not."""
+        if not self.has(Trait.REFUSES_GRADIENT):
+            return ""
+        if self.op_type == "Square":
+            return "Grad op has not been implemented for SquareOp"
+        binary = self.op_type.startswith("Bitwise") and self.op_type != "BitwiseNot"
+        return f"PopART does not have a valid grad op corresponding to {'BitwiseBinary' if binary else self.op_type}Op"
+
+    @property
     def has_effect(self) -> bool:
         """Whether it must run even if nobody reads its results."""
         return self.has(Trait.EFFECT)

@@ -205,6 +205,19 @@ def test_errors_of_output_callbacks_undo_the_step():
     np.testing.assert_array_equal(nets.weights_of(session, w=w)["w"], w - 1)  # the gradient of sum(w x) is x
 
 
+def test_step_io_of_a_class_of_the_program():
+    class Counted(popart.PyStepIO):
+        runs = 0
+
+    session = infer(linear()[0], {"y": "All"})
+    found, plain = session.initAnchorArrays(), session.initAnchorArrays()
+    x = np.arange(3, dtype=np.float32)
+    for _ in range(2):
+        session.run(Counted({"x": x}, found))
+    session.run(popart.PyStepIO({"x": x}, plain))
+    np.testing.assert_array_equal(found["y"], plain["y"])
+
+
 def test_callbacks_may_hand_out_larger_arrays_than_asked_for():
     """PopART counts nothing there: it reads the first elements, and writes into them."""
     session = infer(linear()[0], {"y": "All"})

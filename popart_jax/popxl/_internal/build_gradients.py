@@ -17,6 +17,7 @@ from ...ops.registry import resolve_node
 from .._building.create import Out, create, result
 from ..ops._collectives import OPERATORS
 from ..tensor import Constant
+from .grad_ops import note
 from .gradient_info import ExpectedConnection, ExpectedConnectionType, GradGraphInfo
 from .if_gradient import emit as emit_if
 from .plan_gradients import Plan, is_forward, parent_of
@@ -41,6 +42,7 @@ class Builder:
         op = step.node.meta["op"]
         emit = _emit_own if "gradient" in op._options else _EMIT.get(op.opType(), _emit)
         made = emit(self, step, op)
+        note(op, made, self.forward, gradients)
         return [(target._value, part._value) for target, part in made]
 
     def total(self, value: ir.Value, parts: Sequence[ir.Value]) -> ir.Value:

@@ -129,6 +129,14 @@ class TileSet(PopartEnum):
     N = 3
 
 
+class GradOpInType(PopartEnum):
+    """What an input of a gradient operator is to the forward operator."""
+
+    In = 0
+    Out = 1
+    GradOut = 2
+
+
 class AutodiffStitchStrategy(PopartEnum):
     """How a gradient graph gets forward tensors."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import onnx_ir as ir
@@ -18,7 +20,7 @@ from .enums import TensorType, TileSet
 from .placed import Placed
 from .roles import OpRoles
 from .settings import Settings
-from .values import OperatorIdentifier, Scope
+from .values import GradientOf, GradInOutMapper, OperatorIdentifier, Scope
 
 
 class Op(Placed, OpRoles):
@@ -33,6 +35,8 @@ class Op(Placed, OpRoles):
     _facts: Operator = Operator("Op")
     _options: dict[str, Any]
     _opid: OperatorIdentifier | None = None
+    _gradient: GradientOf | None = None
+    _called_gradients: Mapping[Graph, Any] = MappingProxyType({})  # GradGraphInfo of graphs that it calls
     id: int
 
     def __init__(self, opid: OperatorIdentifier, settings: Settings) -> None:
@@ -388,10 +392,46 @@ class Op(Placed, OpRoles):
 
     opInToSubgraphInIndex = subgraphInToOpInIndex = opOutToSubgraphOutIndex = subgraphOutToOpOutIndex = _no_subgraph
 
-    def _no_gradient(self, *_: int) -> Any:
-        raise popart_exception(f"Op {self.debugName()} is not a gradient op")
+    # --- gradients ------------------------------------------------------------------------------------------------
 
-    gradInputInfo = gradOutToNonGradIn = getNonGradInIndex = _no_gradient
+    @property
+    def _has_translation(self) -> bool:
+        """Whether it computes something: an operator made outside any graph does not."""
+        return TRANSLATION in self._node.meta
+
+    def setCalledSubgraphGradInfo(self, infos: Any) -> None:
+        """Take note of the gradient graphs of the graphs that the operator calls: {graph id: BwdGraphInfo}."""
+        self._called_gradients = above.gradient_infos(self, infos)
+
+    def getGradOps(self) -> list[Op]:
+        """Its gradient operators, not connected and in no graph; none where no gradient flows.
+
+        Raises
+        ------
+        popart_exception
+            It refuses to be differentiated, or calls a graph whose gradient graph it was not given.
+        """
+        return above.gradient_ops(self)
+
+    def _as_gradient(self) -> GradientOf:
+        if self._gradient is None:
+            raise popart_exception(f"Op {self.debugName()} is not a gradient op")
+        return self._gradient
+
+    def gradInputInfo(self) -> list[GradInOutMapper]:
+        """What each input of a gradient operator is to its forward operator."""
+        return list(self._as_gradient().inputs)
+
+    def gradOutToNonGradIn(self) -> dict[int, int]:
+        """For each output of a gradient operator the forward operator's input whose gradient it is."""
+        return dict(self._as_gradient().outputs)
+
+    def getNonGradInIndex(self, i: int) -> int:
+        """The forward operator's input whose gradient output `i` is."""
+        outputs = self._as_gradient().outputs
+        if i not in outputs:
+            raise popart_exception(f"{self.debugName()} has no gradient at output {i}; there are {sorted(outputs)}")
+        return outputs[i]
 
 
 def _at(found: dict[int, Any], i: int, op: Op, what: str) -> Any:

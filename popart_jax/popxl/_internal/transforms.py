@@ -94,6 +94,22 @@ class Autodiff(Transform):
             for g, i in found.items()
         }
 
+    def applyToIr(self, ir: Any) -> bool:
+        """Not available: it would differentiate the main graph from a loss, which the Irs of PopXL do not have.
+
+        Raises
+        ------
+        popart_exception
+            Always.
+        """
+        from ...errors import popart_exception
+
+        raise popart_exception(
+            f"Autodiff.applyToIr differentiates the main graph from its loss, and Ir {ir.getId()} has none: only a "
+            "TrainingSession sets one, and differentiates by itself.\n"
+            "  fix: Autodiff().apply(ir, graph id, gradients provided, gradients required, {}, strategy)."
+        )
+
 
 def _prune(graph: Any) -> None:
     """Erase operators without readers and without effect."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from .enums import GradOpInType
 
 
 @dataclass(frozen=True)
@@ -215,3 +218,38 @@ class BwdGraphInfo:
     bwdGraphId: Any
     expectedInputs: list[ExpectedConnection]
     expectedOutputs: list[ExpectedConnection]
+
+
+@dataclass(frozen=True)
+class GradInOutMapper:
+    """One input of a gradient operator.
+
+    Attributes
+    ----------
+    iGrad : int
+        Its index.
+    iNonGrad : int
+        Index of the forward operator's input or output.
+    type : GradOpInType
+        Whether it is that input, that output, or the gradient of that output.
+    """
+
+    iGrad: int
+    iNonGrad: int
+    type: GradOpInType
+
+
+@dataclass(frozen=True)
+class GradientOf:
+    """How a gradient operator connects to its forward operator.
+
+    Attributes
+    ----------
+    inputs : tuple of GradInOutMapper
+        One for each of its inputs.
+    outputs : mapping of int to int
+        Index of an output -> index of the forward operator's input whose gradient it is.
+    """
+
+    inputs: tuple[GradInOutMapper, ...] = ()
+    outputs: Mapping[int, int] = field(default_factory=dict[int, int])

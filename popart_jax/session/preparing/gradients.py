@@ -25,7 +25,6 @@ from ...model.op_names import op_names
 from ...ops import Trait, facts
 from ..requests import Request
 
-_BITWISE = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseXnor"})
 _OUTPUTS_OF_TRAINED_NORM = 2
 _LISTED = 3  # names in a warning
 _LOSSES_OF_ANY_TYPE = frozenset({"IdentityLoss", "L1"})
@@ -122,11 +121,8 @@ def _refuse(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
     if node.op_type in _LOSSES_OF_ANY_TYPE:
         asked += [p for v in node.inputs[:1] if v is not None and (p := v.producer()) is not None]
     for one in asked:
-        if facts(one.op_type).has(Trait.REFUSES_GRADIENT):
-            kind = "BitwiseBinary" if one.op_type in _BITWISE else one.op_type
-            text = f"PopART does not have a valid grad op corresponding to {kind}Op"
-            error = popart_exception("Grad op has not been implemented for SquareOp" if kind == "Square" else text)
-            raise noted(error, f"The loss needs the gradient of node '{label(one)}'.")
+        if text := facts(one.op_type).refused_gradient:
+            raise noted(popart_exception(text), f"The loss needs the gradient of node '{label(one)}'.")
 
 
 def _refuse_as_popart(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
