@@ -14,7 +14,9 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from ..limits import limits
+from ..logs import module_logger
 from ..timings import phase
+from .attribute_names import EXECUTION_PHASE, PIPELINE_STAGE, VIRTUAL_GRAPH
 from .branches import bind_branch_inputs
 from .checks.initializers import check_initializers, check_tensors
 from .checks.reserved_names import EXPOSED, INTERNAL, reserved_prefix
@@ -124,13 +126,21 @@ def check_input_sizes(graph: ir.Graph) -> None:
 
 
 def add_prints(model: ir.Model, names: list[str]) -> None:
-    """Print tensors while the model runs: a PrintTensor behind each of the names that exist."""
+    """Print tensors while the model runs: a PrintTensor behind each of the names that exist, placed as its producer."""
     values = {v.name: v for v in (*model.graph.inputs, *(v for node in model.graph for v in node.outputs))}
     for name in names:
-        if name in values:
-            attributes = [ir.AttrString("title", name), ir.AttrInt64("print_gradient", 0)]
-            model.graph.append(ir.Node(_GRAPHCORE, "PrintTensor", [values[name]], attributes, name=f"print_{name}"))
-            model.opset_imports.setdefault(_GRAPHCORE, 1)
+        value = values.get(name)
+        if value is None:
+            text = "%s: '%s' is no tensor of the model, and is not printed; a printtensor prints gradients too"
+            module_logger("session").warning(text, _PRINT_VARIABLE, name)
+            continue
+        beside = value.producer() or next(iter(value.consumers()), None)
+        attributes = [ir.AttrString("title", name), ir.AttrInt64("print_gradient", 0)]
+        if beside is not None:
+            places = (VIRTUAL_GRAPH, PIPELINE_STAGE, EXECUTION_PHASE)
+            attributes += [beside.attributes[key] for key in places if key in beside.attributes]
+        model.graph.append(ir.Node(_GRAPHCORE, "PrintTensor", [value], attributes, name=f"print_{name}"))
+        model.opset_imports.setdefault(_GRAPHCORE, 1)
 
 
 def check_names(graph: onnx.GraphProto, shapes: InputShapeInfo) -> None:

@@ -130,6 +130,35 @@ def test_printed_tensors(monkeypatch, capfd):
     assert "MatMul:0: [[6.0000000 6.0000000]" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("staged", [False, True])
+def test_printed_tensors_stand_on_the_ipu_that_makes_them(monkeypatch, capfd, staged):
+    """An operator without a place would be refused in a program whose operators all have one."""
+    monkeypatch.setenv("POPART_PRINT_TENSORS", "x Exp:0 Gradient___x")
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2], "x")
+    value, layers = x, (builder.aiOnnx.exp, builder.aiOnnx.relu)
+    for i, layer in enumerate(layers):
+        value = layer([value])
+        builder.virtualGraph(value, i)
+        if staged:
+            builder.pipelineStage(value, i)
+    options = popart.SessionOptions()
+    options.virtualGraphMode, options.enablePipelining = popart.VirtualGraphMode.Manual, staged
+    made = popart.InferenceSession(
+        builder.getModelProto(),
+        popart.DataFlow(2, {value: popart.AnchorReturnType("All")}),
+        popart.DeviceManager().createIpuModelDevice({"numIPUs": 2}),
+        userOptions=options,
+    )
+    made.prepareDevice()
+    made.run(popart.PyStepIO({x: np.zeros((2, 2), np.float32)}, made.initAnchorArrays()))
+    text = capfd.readouterr().err
+    assert text.count("x: [0.0000000 0.0000000]") == text.count("Exp:0: [1.0000000 1.0000000]") == 2
+    assert "POPART_PRINT_TENSORS: 'Gradient___x' is no tensor of the model" in text
+    ops = json.loads(made._serializeIr(popart.IrSerializationFormat.JSON))["maingraph"]
+    assert {op["attributes"]["__ipu_number"] for op in ops if op["type"] == "PrintTensor"} == {"0"}
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_traced_operators(monkeypatch, capfd, replicas):
     """Each operator is told when it runs, forwards in order and then backwards; values stay."""
