@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+from ..model.attribute_names import BUILDER_GRAPH
+
 _graph_numbers = itertools.count()
 
 
 def fresh_graph_name() -> str:
     """``BuilderGraph_<n>`` with a counter of the process."""
-    return f"BuilderGraph_{next(_graph_numbers)}"
+    return f"{BUILDER_GRAPH}{next(_graph_numbers)}"
 
 
 class Names:

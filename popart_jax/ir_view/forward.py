@@ -8,7 +8,7 @@ import onnx_ir as ir
 import patterns
 
 from ..lowering.constants import folded
-from ..model.attribute_names import COMM_GROUP, REPLICA_GROUPING
+from ..model.attribute_names import BUILDER_GRAPH, COMM_GROUP, REPLICA_GROUPING
 from ..model.checks.structure import bodies
 from ..ops import Trait
 from ..ops.replicas import groups_from
@@ -51,7 +51,7 @@ def _name_branches(graph: ir.Graph) -> None:
     """Branches of an If that the program has not named."""
     for node in graph.all_nodes():
         for name, body in bodies(node) if node.op_type == "If" else ():
-            if nodes.BUILDER_NAME in (body.name or nodes.BUILDER_NAME):
+            if BUILDER_GRAPH in (body.name or BUILDER_GRAPH):
                 body.name = _BRANCHES[name]
 
 

@@ -16,7 +16,6 @@ from ..model.checks.structure import bodies
 from ..ops import Operator, facts
 
 GRADIENT = autodiff.NAME  # prefix of the name of a gradient
-BUILDER_NAME = "BuilderGraph_"  # name prefix of graphs without a name in the program
 CONTEXT = "execution_context"
 PASS = "pass"
 RECOMPUTE_TYPE = "recompute_type"

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from patterns import static_shape
 from patterns.families.tied_gather import FULLY_CONNECTED_OFF
 
-from ..model.attribute_names import REPLICA_GROUPING
+from ..model.attribute_names import BUILDER_GRAPH, REPLICA_GROUPING
 from . import nodes
 from .recompute import RECOMPUTE
 from .sharing import all_graphs
@@ -46,9 +46,7 @@ def graph_names(graph: ir.Graph) -> dict[int, str]:
     number = sum("_subgraph(" in (g.name or "") for g in all_graphs(graph))  # one counter for all graphs
     for each in all_graphs(graph):
         if each is graph:
-            name = (
-                "maingraph" if nodes.BUILDER_NAME in (graph.name or nodes.BUILDER_NAME) else graph.name or "maingraph"
-            )
+            name = "maingraph" if BUILDER_GRAPH in (graph.name or BUILDER_GRAPH) else graph.name or "maingraph"
         else:
             name = each.name or "subgraph"
         while name in taken or not name:

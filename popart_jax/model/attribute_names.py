@@ -26,6 +26,9 @@ COLLECTIVE_OPERATOR = "__collectiveOperator"
 DEBUG_INFO = "__debug_info_id"
 """Number of a node in the graph that a Builder made; readers of `getAllNodeAttributeNames` expect one."""
 
+BUILDER_GRAPH = "BuilderGraph_"
+"""Names of graphs that the program has not named; a number follows, from a counter of the process."""
+
 CONSTANT = "popart_jax.constant"
 """Metadata key of Constant nodes that a Builder or a GraphTransformer made: whoever asked for one wants no weight."""
 
@@ -61,6 +64,10 @@ def variable_metadata(tensor: str) -> tuple[str, str, str, str]:
     return kind, size, mode, stride
 
 
+DEBUG_ID = "__debug_id/"
+"""Start of the metadata keys of debug records, whose values come from a counter of the process."""
+
+
 def debug_id(kind: str, tensor: str) -> str:
     """Metadata key of the debug record of an input or initializer."""
-    return f"__debug_id/{kind}/{tensor}"
+    return f"{DEBUG_ID}{kind}/{tensor}"

@@ -64,6 +64,26 @@ def test_hyperparameters_count_where_they_are_constant() -> None:
     assert trained(0.1, True) != trained(0.1, False)
 
 
+def built(weight: str = "w", scope: str = "scope") -> str:
+    """The key of a program with a subgraph, made by a Builder of its own."""
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [2], "x")
+    w = builder.addInitializedInputTensor(np.ones(2, np.float32), weight)
+    inner = builder.createSubgraphBuilder()
+    inner.addOutputTensor(inner.aiOnnx.exp([inner.addUntypedInputTensor()]))
+    with builder.nameScope(scope):
+        y = builder.aiOnnx.mul([w, *builder.aiGraphcore.call([x], 1, inner)])
+    flow = popart.DataFlow(1, {y: popart.AnchorReturnType("All")})
+    return popart.InferenceSession(builder.getModelProto(), flow, nets.device())._parts.prepared.key
+
+
+def test_numbers_that_a_builder_takes_from_the_process_are_no_part_of_it() -> None:
+    """Graphs without a name and debug records are numbered, so that every Builder writes others."""
+    assert built() == built()
+    assert built(weight="v") != built()
+    assert built(scope="other") != built()
+
+
 def test_another_flow_is_another_program() -> None:
     assert key(flow=nets.flow(2, {"y": "All"})) != key()
     assert key(flow=nets.flow(1, {"y": "Final"})) != key()

@@ -17,6 +17,8 @@ import onnx_ir as ir
 from jaxlib.version import __version__ as jaxlib_version
 
 from ..._compat.jax import settings
+from ...model.attribute_names import BUILDER_GRAPH, DEBUG_ID
+from ...model.files.message import all_graphs
 from ...model.files.stripped import StrippedModel
 from ...version import __version__
 from .described import XLA_VARIABLES, machine, name_of, sources
@@ -52,8 +54,19 @@ def model_facts(source: StrippedModel, arguments: Container[str]) -> bytes:
                 tensor.ClearField(field)  # pyright: ignore[reportArgumentType]
         elif tensor.name in source.fields:
             digest.update(tensor.name.encode() + source.weights[tensor.name].tobytes())
+    _forget_counters(stripped)
     digest.update(stripped.SerializeToString(deterministic=True))
     return digest.digest()
+
+
+def _forget_counters(model: onnx.ModelProto) -> None:
+    """Take out what a Builder numbers through the process: the same model built twice has one key."""
+    kept = [entry for entry in model.metadata_props if not entry.key.startswith(DEBUG_ID)]
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+    for graph in all_graphs(model):
+        if graph.name.startswith(BUILDER_GRAPH):
+            graph.name = BUILDER_GRAPH
 
 
 def _package() -> tuple[Any, ...]:

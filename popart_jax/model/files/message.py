@@ -28,7 +28,7 @@ def check_message(proto: onnx.ModelProto) -> None:
     _check_functions(proto)
     for nodes in (proto.graph.node, *(f.node for f in proto.functions)):
         _check_attributes_once(nodes)
-    for graph in _all_graphs(proto):
+    for graph in all_graphs(proto):
         _check_names(graph)
         _check_types(graph)
         for tensor in filter(is_external, _tensors(graph)):
@@ -122,7 +122,7 @@ def _check_types(graph: onnx.GraphProto) -> None:
             raise popart_exception(f"Tensor '{value.name}' is declared with the unknown element type {kind}.")
 
 
-def _all_graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+def all_graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
     """The main graph, and those inside nodes, of functions too."""
     yield from _graphs(proto.graph)
     for function in proto.functions:
