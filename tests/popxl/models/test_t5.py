@@ -28,6 +28,9 @@ def hugging_face(c):
             feed_forward_proj="gated-gelu" if c.gated else "relu",
         )
     )  # fmt: skip
+    model.lm_head.weight = torch.nn.Parameter(
+        model.lm_head.weight.clone()
+    )  # releases from 5 on tie it whatever is asked
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.1 * torch.randn_like(p))
