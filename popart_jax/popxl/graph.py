@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -90,7 +90,7 @@ class Graph(CreatedHooks):
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """Inputs in order."""
-        return tuple(v.meta["tensor"] for v in self._graph.inputs)
+        return tuple(v.meta["tensor"] for v in self._graph.inputs[:])
 
     @property
     def inputs_by_name(self) -> dict[str, Tensor]:
@@ -100,7 +100,7 @@ class Graph(CreatedHooks):
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         """Outputs in order; one tensor may appear several times."""
-        return tuple(v.meta["tensor"] for v in self._graph.outputs)
+        return tuple(v.meta["tensor"] for v in self._graph.outputs[:])
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -158,6 +158,14 @@ class Graph(CreatedHooks):
         get_current_context().pop_graph()
 
     # --- for the rest of the package ------------------------------------------------------------------------------
+
+    def _input_index(self, tensor: Tensor) -> int | None:
+        """Position of an input; None for any other tensor."""
+        return _position(self._graph.inputs, tensor)
+
+    def _output_index(self, tensor: Tensor) -> int | None:
+        """First position of an output; None for any other tensor."""
+        return _position(self._graph.outputs, tensor)
 
     def _create_tensor_id(self, name: str | None) -> str:
         """Full id for a new tensor; a taken one gets the next suffix of the Ir."""
@@ -220,3 +228,7 @@ class Graph(CreatedHooks):
         self._tensors.pop(tensor.id, None)
         if tensor._kind is TensorType.Const:
             self._graph.initializers.pop(tensor.id, None)
+
+
+def _position(values: Sequence[ir.Value], tensor: Tensor) -> int | None:
+    return values.index(tensor._value) if tensor._value in values else None

@@ -165,7 +165,7 @@ class DotTree(Generic[L]):
     def copy(self: CLS) -> CLS:
         """A tree with nested trees copied and leaves shared."""
         other = type(self)()
-        other._map.update((k, v.copy() if isinstance(v, DotTree) else v) for k, v in self._map.items())
+        other._map.update({k: v.copy() if isinstance(v, DotTree) else v for k, v in self._map.items()})
         return other
 
     def filter_keys(self: CLS, keys: Iterable[str | int]) -> CLS:

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
 from ...lowering.effects import effect_of
 from ..graph import Graph
 from ..tensor import Tensor
+
+
+def _pairs(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
+    """(operand, result) pairs of a node that are on the same storage."""
+    effect = effect_of(node)
+    if effect is None:
+        return []
+    places = [(i, r) for i, r in effect.writes if r < len(node.outputs)] + [(i, 0) for i in effect.views]
+    return [(value, node.outputs[r]) for i, r in places if (value := node.inputs[i]) is not None]
 
 
 def alias_sets(graph: Graph) -> dict[str, set[str]]:
@@ -17,15 +30,8 @@ def alias_sets(graph: Graph) -> dict[str, set[str]]:
         return x
 
     for op in graph._ops.values():
-        effect = effect_of(op._node)
-        if effect is None:
-            continue
-        n = len(op._node.outputs)
-        pairs = [(i, r) for i, r in effect.writes if r < n] + [(i, 0) for i in effect.views]
-        for i, r in pairs:
-            value = op._node.inputs[i]
-            if value is not None:
-                parent[root(op._node.outputs[r].name or "")] = root(value.name or "")
+        for value, result in _pairs(op._node):
+            parent[root(result.name or "")] = root(value.name or "")
     groups: dict[str, set[str]] = {}
     for name in list(parent):
         groups.setdefault(root(name), set()).add(name)
@@ -33,6 +39,19 @@ def alias_sets(graph: Graph) -> dict[str, set[str]]:
 
 
 def aliases(tensor: Tensor) -> list[Tensor]:
-    """All tensors on the storage of `tensor`, itself included."""
-    found = alias_sets(tensor._graph).get(tensor.id, set())
-    return [tensor._graph._tensors[name] for name in sorted(found)] or [tensor]
+    """All tensors on the storage of `tensor`, itself included; only their own nodes are looked at."""
+    found, left = {tensor.id: tensor}, [tensor._value]
+    while left:
+        for value in _beside(left.pop()):
+            if (value.name or "") not in found:
+                found[value.name or ""] = value.meta["tensor"]
+                left.append(value)
+    return [found[name] for name in sorted(found)]
+
+
+def _beside(value: ir.Value) -> Iterator[ir.Value]:
+    """Values that a node beside `value` puts on the same storage."""
+    producer = value.producer()
+    for node in (*(() if producer is None else (producer,)), *(node for node, _ in value.uses())):
+        for pair in _pairs(node):
+            yield from pair if value in pair else ()

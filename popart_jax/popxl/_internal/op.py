@@ -17,6 +17,7 @@ from .._building.bindings import above
 from ..graph import Graph
 from .broadcasting import pretty_np_out
 from .enums import TensorType, TileSet
+from .operands import Values, connected, tensor_at
 from .placed import Placed
 from .roles import OpRoles
 from .settings import Settings
@@ -115,25 +116,25 @@ class Op(Placed, OpRoles):
     # --- operands and results -----------------------------------------------------------------------------------
 
     def _inputs(self) -> dict[int, Any]:
-        return {i: v.meta["tensor"] for i, v in enumerate(self._node.inputs) if v is not None}
+        return connected(self._node.inputs)
 
     def _outputs(self) -> dict[int, Any]:
-        return {i: v.meta["tensor"] for i, v in enumerate(self._node.outputs) if "tensor" in v.meta}
+        return connected(self._node.outputs)
 
     def hasInput(self, i: int) -> bool:
-        return i in self._inputs()
+        return tensor_at(self._node.inputs, i) is not None
 
     def hasOutput(self, i: int) -> bool:
-        return i in self._outputs()
+        return tensor_at(self._node.outputs, i) is not None
 
     def hasInputTensor(self, t: Any) -> bool:
         return t._tensor in self._inputs().values()
 
     def _in(self, i: int) -> Any:
-        return _at(self._inputs(), i, self, "input")
+        return _at(self._node.inputs, i, self, "input")
 
     def _out(self, i: int) -> Any:
-        return _at(self._outputs(), i, self, "output")
+        return _at(self._node.outputs, i, self, "output")
 
     def inTensor(self, i: int) -> Any:
         return self._in(i)._pb_tensor
@@ -434,7 +435,10 @@ class Op(Placed, OpRoles):
         return outputs[i]
 
 
-def _at(found: dict[int, Any], i: int, op: Op, what: str) -> Any:
-    if i not in found:
-        raise popart_exception(f"{op.debugName()} has no {what} at index {i}; connected are {sorted(found)}")
-    return found[i]
+def _at(values: Values, i: int, op: Op, what: str) -> Any:
+    found = tensor_at(values, i)
+    if found is None:
+        raise popart_exception(
+            f"{op.debugName()} has no {what} at index {i}; connected are {sorted(connected(values))}"
+        )
+    return found

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     """Apply rewrites to a graph until none fires; True when one did."""
-    nodes = list(graph._graph)
+    nodes = dict.fromkeys(graph._graph)
     named, read = dict(graph._tensors), {v for node in nodes for v in node.inputs}
     left = frozenset(node for node in nodes if _is_excluded(node.meta["op"]))
     fixed = frozenset(graph._graph.initializers)
     log = sweep(graph._graph, rules, facts, mode="training", protected=fixed, left_alone=left)
     if not log.fired:
         return False
-    made = [node for node in graph._graph if node not in set(nodes)]
+    made = [node for node in graph._graph if node not in nodes]
     _prune(graph, {v for v in read if v is not None}, made)
     _follow(graph, named)
     replacements = {node.meta["op"]: op for node in made if (op := _enter(graph, node)) is not None}

@@ -9,6 +9,7 @@ from ...errors import popart_exception
 from .._building.checks import check_kind
 from .._building.create import Out, create
 from .._internal.modified import mark_modified
+from .._internal.operands import Values, connected, tensor_at
 from ..context import gcg
 from ..graph import Graph
 from ..tensor import Tensor, TensorLike, as_tensor
@@ -70,10 +71,10 @@ class CallSiteInfo:
             It is neither.
         """
         graph = self.called_graph
-        if graph_tensor in graph.inputs:
-            return self.parent_input(self.graph_to_parent_input_index(graph.inputs.index(graph_tensor)))
-        if graph_tensor in graph.outputs:
-            return self.parent_output(self.graph_to_parent_output_index(graph.outputs.index(graph_tensor)))
+        if (i := graph._input_index(graph_tensor)) is not None:
+            return self.parent_input(self.graph_to_parent_input_index(i))
+        if (i := graph._output_index(graph_tensor)) is not None:
+            return self.parent_output(self.graph_to_parent_output_index(i))
         raise ValueError(f"Tensor {graph_tensor.name} is not an input or output of the called graph(s).")
 
     def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:
@@ -91,11 +92,11 @@ class CallSiteInfo:
 
     def parent_input(self, idx: int) -> Tensor:
         """Tensor passed at an operator index; IndexError out of range."""
-        return _indexed(self._op._inputs(), idx, "input")
+        return _indexed(self._op._node.inputs, idx, "input")
 
     def parent_output(self, idx: int) -> Tensor:
         """Tensor that came out at an operator index; IndexError out of range."""
-        return _indexed(self._op._outputs(), idx, "output")
+        return _indexed(self._op._node.outputs, idx, "output")
 
     def set_parent_input_modified(self, parent_tensor: Tensor, infer_modified_regions: bool = False) -> None:
         """From now on this call writes its final value of that input back to the parent tensor.
@@ -112,10 +113,11 @@ class CallSiteInfo:
             mark_modified(self._op, i)
 
 
-def _indexed(found: dict[int, Tensor], idx: int, what: str) -> Tensor:
-    if idx not in found:
-        raise IndexError(f"The call has no {what} at index {idx}; connected are {sorted(found)}.")
-    return found[idx]
+def _indexed(values: Values, idx: int, what: str) -> Tensor:
+    found = tensor_at(values, idx)
+    if found is None:
+        raise IndexError(f"The call has no {what} at index {idx}; connected are {sorted(connected(values))}.")
+    return found
 
 
 def call(
@@ -200,11 +202,11 @@ def _keyed(graph: Graph, key: Any, value: Any, given: Mapping[int, Any], name: s
     """Index of the graph input that an entry of `inputs_dict` names."""
     if not isinstance(key, Tensor):
         raise TypeError(f"The input `graph_tensor` is not a Tensor. Type: {type(key)}. Value: {key}.")
-    if key not in graph.inputs:
+    i = graph._input_index(key)
+    if i is None:
         raise ValueError(f'The graph input tensor "{key}" is not in the {name} graph ({graph!r}).')
     if isinstance(value, Tensor) and value not in gcg():
         raise ValueError(f'The parent input tensor "{value}" is not in the parent graph ({gcg()!r}).')
-    i = graph.inputs.index(key)
     if i in given:
         raise ValueError(
             f"Graph input tensor is specified twice for the {name} graph, in `inputs_dict` and positionally in "
@@ -236,8 +238,9 @@ def _missing(graph: Graph, missing: list[int], values: dict[int, Tensor], name: 
 
 def check_types(graph: Graph, values: Mapping[int, Tensor]) -> None:
     """Parent tensors have the graph inputs' shapes and types (popart_exception)."""
+    targets = graph.inputs
     for i, t in values.items():
-        target = graph.inputs[i]
+        target = targets[i]
         if t.shape != target.shape or t.dtype != target.dtype:
             raise popart_exception(
                 f"CallOp input (@{i}) does not match callee input tensor (@{i}):\n"

@@ -63,12 +63,10 @@ class ConditionalSiteInfo(CallSiteInfo):
         """Parent tensor of an input or output of either graph; ValueError otherwise."""
         for then_branch in (True, False):
             graph = self._branch(then_branch)
-            if graph_tensor in graph.inputs:
-                return self.parent_input(
-                    self.graph_to_parent_input_index(graph.inputs.index(graph_tensor), then_branch)
-                )
-            if graph_tensor in graph.outputs:
-                return self.parent_output(graph.outputs.index(graph_tensor))
+            if (i := graph._input_index(graph_tensor)) is not None:
+                return self.parent_input(self.graph_to_parent_input_index(i, then_branch))
+            if (i := graph._output_index(graph_tensor)) is not None:
+                return self.parent_output(i)
         raise ValueError(f"Tensor {graph_tensor.name} is not an input or output of the called graph(s).")
 
     def parent_to_graph(self, parent_tensor: Tensor) -> Tensor:

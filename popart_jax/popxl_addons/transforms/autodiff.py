@@ -16,7 +16,7 @@ from ..graph import GraphWithNamedArgs, above
 from ..graph_common import CalledGraphsGradInfoLike, plain_grad_info
 from ..named_replica_grouping import NamedReplicaGrouping
 from ..named_tensors import NamedTensors
-from ..variable_factory import NamedVariableFactories, add_variable_input
+from ..variable_factory import NamedVariableFactories, VariableFactory, add_variable_input
 
 COUNTER = "mean_accum_counter"
 
@@ -86,14 +86,13 @@ def autodiff_with_accumulation(
     grad = autodiff(graph, grads_provided, [*returned, *accumulated], called_graphs_grad_info)
     names = {tensor: name for name, tensor in graph.args.to_dict().items()}
     groupings = {} if replica_groupings is None else replica_groupings.to_dict()
-    factories, inputs = NamedVariableFactories(), NamedTensors()
+    factories: dict[str, VariableFactory] = {}
+    inputs: dict[str, popxl.Tensor] = {}
 
     def add(key: str, shape: tuple[int, ...], dtype: popxl.dtype, grouping: popxl.ReplicaGrouping | None):
         zeros = partial(np.zeros, shape, dtype.as_numpy())
-        tensor, factory = add_variable_input(key, zeros, dtype, by_ref=True, replica_grouping=grouping)
-        factories.insert(key, factory, overwrite=True)
-        inputs.insert(key, tensor, overwrite=True)
-        return tensor
+        inputs[key], factories[key] = add_variable_input(key, zeros, dtype, by_ref=True, replica_grouping=grouping)
+        return inputs[key]
 
     bwd = grad.graph
     gradients = list(bwd.outputs)[len(returned) :]
@@ -111,7 +110,10 @@ def autodiff_with_accumulation(
         bwd._pb_graph.removeOutput(len(bwd.outputs) - 1)
     info = grad.grad_graph_info
     kept = GradGraphInfo._make(bwd, info.forward_graph, info.expected_inputs, info.expected_outputs[: len(returned)])
-    return factories, GraphWithNamedArgs.from_grad_graph(kept, inputs)
+    return (
+        NamedVariableFactories.from_dict(factories),
+        GraphWithNamedArgs.from_grad_graph(kept, NamedTensors.from_dict(inputs)),
+    )
 
 
 def remap_grad_info(grad_info: GradGraphInfo, forward_graph: popxl.Graph, backward_graph: popxl.Graph) -> GradGraphInfo:
