@@ -182,6 +182,8 @@ class Session:
     def _need_device(self) -> None:
         if self._state.arrays is None:
             self.weights_from_host()
+        elif self._state.stale:
+            self._state.refresh()
 
     def _need_attachment(self) -> None:
         if not self._attached:
@@ -280,7 +282,9 @@ class Session:
             self.weights_to_host()  # keeps what was trained on the device
         for t, data in tensors.items():
             self._write_host({t: checked_data(t, data)})
-        if self._attached:
+        if on_device:
+            self._state.changed(tensors)
+        elif self._attached:
             self.weights_from_host()
 
     def _write_host(self, checked: Mapping[Variable, np.ndarray]) -> None:
@@ -356,7 +360,7 @@ class Session:
         ValueError
             Outside the context; unknown or missing streams; wrong shapes.
         """
-        if not self._attached or self._state.arrays is None:
+        if not self._attached or self._state.arrays is None or self._state.stale:
             self._need_device()
         if isinstance(inputs, DataStream):
             return self._step(inputs.take(*self._streamed()))

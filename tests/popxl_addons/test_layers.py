@@ -9,6 +9,7 @@ import pytest
 
 from popart_jax import popxl
 from popart_jax.popxl_addons import layers
+from popart_jax.popxl_addons.layers.initial import truncated_normal
 from popart_jax.popxl_addons.layers.linear_fp8 import LinearFP8
 from popart_jax.popxl_addons.layers.linear_gq import LinearGQ
 from popart_jax.popxl_addons.ops import host_store
@@ -120,3 +121,15 @@ def test_a_float8_layer_keeps_its_largest_values(metric):
     )
     expected = reference(torch.tensor(ROWS)).detach().numpy()
     np.testing.assert_allclose(outputs[0].astype(np.float32), expected, atol=0.05)
+
+
+def test_values_beyond_two_deviations_are_drawn_again():
+    np.random.seed(4)
+    found, after = truncated_normal((30, 50), 0.5), np.random.random()
+    np.random.seed(4)
+    values = list(np.random.normal(size=1500))
+    while outside := [i for i, x in enumerate(values) if abs(x) > 2]:
+        for i in outside:
+            values[i] = np.random.normal()
+    np.testing.assert_array_equal(found, (np.reshape(values, (30, 50)) * 0.5).astype(np.float32))
+    assert after == np.random.random()

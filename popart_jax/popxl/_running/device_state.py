@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,14 @@ class DeviceState:
     ----------
     arrays : dict of str to jax.Array, optional
         Resident arrays by name; None while nothing was uploaded.
+    stale : set of str
+        Names of those that `changed` was told of; `refresh` uploads them.
     """
 
     def __init__(self, programs: Programs, executables: Mapping[str, Executable]) -> None:
         self.programs, self.executables = programs, executables
         self.arrays: dict[str, Any] | None = None
+        self.stale: set[str] = set()
         self._main = executables["main"]
 
     @property
@@ -42,14 +45,28 @@ class DeviceState:
         """Host to device: variables, remote buffers, then the program that loads weights."""
         programs = self.programs
         module_logger("session").debug("Writing weights from host, %d variables", len(programs.variables))
-        arrays = {n: self._put(n, weights.host_values(t)) for n, t in programs.variables.items()}
-        arrays |= {n: self._put(n, self._buffer(n)) for n in programs.buffers}
-        self.arrays = arrays
+        self.arrays = {n: self._put(n) for n in (*programs.variables, *programs.buffers)}
+        self.stale.clear()
         self._run_if_there("weights_from_host")
 
-    def _put(self, name: str, host: np.ndarray) -> Any:
-        """Put a host array on the device as a resident array, in its own memory if some program donates it."""
-        every = self.executables.values()
+    def changed(self, variables: Iterable[Variable]) -> None:
+        """The host's copies of variables are new; they are uploaded before the device needs them, all at once."""
+        homes = {name for t in variables for name in (f"{VARIABLE}{t.id}", t._remote and f"{REMOTE}{t._remote.buffer}")}
+        homes &= {*self.programs.variables, *self.programs.buffers}
+        module_logger("session").debug("Writing weights from host, %d arrays", len(homes))
+        self.stale |= homes
+
+    def refresh(self) -> None:
+        """Upload what `changed` was told of, then run the program that loads weights."""
+        assert self.arrays is not None
+        self.arrays |= {n: self._put(n) for n in self.stale}
+        self.stale.clear()
+        self._run_if_there("weights_from_host")
+
+    def _put(self, name: str) -> Any:
+        """Put the host's data on the device as a resident array, in its own memory if some program donates it."""
+        variable, every = self.programs.variables.get(name), self.executables.values()
+        host = self._buffer(name) if variable is None else weights.host_values(variable)
         return next((e for e in every if name in e.step.state), self._main).put_variable(name, host)
 
     def _buffer(self, name: str) -> np.ndarray:
