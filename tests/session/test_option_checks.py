@@ -17,6 +17,7 @@ from popart_jax import (
     VirtualGraphMode,
     popart_exception,
 )
+from popart_jax.logs import module_logger
 from popart_jax.session.checks.options import OptionFacts, announce, check_device_options, check_options, raise_all
 from popart_jax.session.checks.placement import PlacedOp, pipeline_depth
 
@@ -353,3 +354,10 @@ def test_what_needs_hardware_is_said(capsys):
     assert "Stochastic rounding cannot be enabled for non IPU devices" in capsys.readouterr().err
     announce(options(enableStochasticRounding=True), OptionFacts(True, DeviceType.Ipu))
     assert capsys.readouterr().err == ""
+
+
+def test_what_has_no_effect_is_said(caplog, monkeypatch):
+    monkeypatch.setenv("POPART_POPLINER_OUTLINER_REGEX", "layer")
+    with caplog.at_level("INFO", module_logger("session").name):
+        announce(options(), OptionFacts(True, DeviceType.Ipu))
+    assert "POPART_POPLINER_OUTLINER_REGEX has no effect here" in caplog.text

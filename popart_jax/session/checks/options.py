@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -177,6 +178,9 @@ def raise_all(errors: Sequence[str]) -> None:
         raise noted(popart_exception(errors[0]), *errors[1:])
 
 
+_LAYERS = "POPART_POPLINER_OUTLINER_REGEX"
+
+
 def announce(options: SessionOptions, facts: OptionFacts) -> None:
     """Log what was set but has no effect here, and what needs an IPU-like device."""
     log = module_logger("session")
@@ -184,6 +188,8 @@ def announce(options: SessionOptions, facts: OptionFacts) -> None:
         row = rows(type(options))[name]
         if row.treatment == "accepted":
             log.info("Session option %s has no effect here: %s", name, row.meaning)
+    if os.environ.get(_LAYERS):
+        log.info("%s has no effect here: nothing is outlined by layers", _LAYERS)
     if facts.device not in IPU_LIKE:
         if options.enableStochasticRounding:
             log.warning("Stochastic rounding cannot be enabled for non IPU devices")
