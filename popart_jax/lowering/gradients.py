@@ -31,7 +31,8 @@ class Template:
     domain, op_type, version
         Identify its translation.
     operands : tuple
-        For each input: its position among the gradient operator's inputs, or its (shape, type); None if absent.
+        For each input: its position among the gradient operator's inputs, its value as an array if tracing needs it, or
+        its (shape, type); None if absent.
     wanted, gradients : tuple of int
         Inputs whose gradients are computed, and outputs whose gradients are given.
     n_outputs : int
@@ -84,11 +85,13 @@ def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:
 
 
 def _operand(at: Any, args: tuple[Any, ...]) -> Any:
-    """A forward operand: position among the arguments, or (shape, type) when only those matter."""
+    """A forward operand: position among the arguments, a constant, or (shape, type) when only those matter."""
     if isinstance(at, int):
         return args[at]
-    shape, dtype = at
-    return jnp.ones(shape, device_dtype(dtype))
+    if isinstance(at, tuple):
+        shape, dtype = cast("tuple[Any, ...]", at)
+        return jnp.ones(shape, device_dtype(dtype))
+    return at
 
 
 def _facts(row: Lowering, node: ir.Node, walk: Any, template: Template) -> dict[str, Any]:

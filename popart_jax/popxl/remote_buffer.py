@@ -27,6 +27,7 @@ class RemoteBuffer:
     _ir: Any
     _id: int
     _meta_shape: tuple[int, ...]
+    _shards: int | None
     _shape: tuple[int, ...]
     _dtype: Dtype
     _entries: int
@@ -36,7 +37,7 @@ class RemoteBuffer:
         self._enter(owner, owner._next_buffer, tensor_shape, tensor_dtype, entries)
 
     def _enter(self, owner: Any, number: int, shape: tuple[int, ...], dtype: Dtype, entries: int) -> None:
-        for name, value in (("_ir", owner), ("_id", number), ("_meta_shape", ())):
+        for name, value in (("_ir", owner), ("_id", number), ("_meta_shape", ()), ("_shards", None)):
             object.__setattr__(self, name, value)
         self.set_remote_buffer_info(dtype, shape, entries)
         owner._next_buffer = max(owner._next_buffer, number + 1)

@@ -79,6 +79,11 @@ def _op_cases() -> list[tuple[str, Callable[[Any], Any], type[Exception], str]]:
         ("index", lambda e: e.m["x"], TypeError,
          ("Only integers, slices (`:`), integer tensors and boolean tensors are valid indices. "
          "Not a valid Type: <class 'str'>. Value: x.")),
+        ("index in a tuple", lambda e: e.m[0, None], TypeError,
+         ("Only integers, slices (`:`), integer tensors and boolean tensors are valid indices. "
+         "Not a valid Type: <class 'tuple'>. Value: (0, None).")),
+        ("no tensor", lambda e: ops.detach_("x"), TypeError,
+         "The input `t` is not a Tensor. Type: <class 'str'>. Value: x."),
         ("diag", lambda e: e.v.diag(), ValueError, "Diag expected a 2d tensor."),
         ("len", lambda e: len(popxl.constant(1.0)), ValueError, "Tensor is a scalar and doesn't have a length."),
         ("entries", lambda e: popxl.remote_buffer((2,), popxl.float32, 0), ValueError,

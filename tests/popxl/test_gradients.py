@@ -87,6 +87,11 @@ CASES = {
         X,
     ),
     "gather": (lambda a: ops.gather(a, popxl.constant(INDEX)), lambda a: a[torch.tensor(INDEX).long()], X),
+    "onehot": (
+        lambda v: ops.onehot(popxl.constant(INDEX), popxl.constant(np.int32(4)), v, 0),
+        lambda v: v[0] + (v[1] - v[0]) * F.one_hot(torch.tensor(INDEX).long(), 4).T,
+        data(2),
+    ),
     "groupnorm": (
         lambda x, s, b: ops.group_norm(x, s, b, 2),
         lambda x, s, b: F.group_norm(x, 2, s, b),

@@ -179,6 +179,27 @@ def test_replica_sharded_variable_pair():
     np.testing.assert_array_equal(session.get_tensor_data(v), data * 10 + 1)
 
 
+@pytest.mark.parametrize(
+    ("elements", "replicas", "over"), [(9, 4, None), (9, 8, None), (1, 4, None), (2, 4, 2), (1, 4, 1)]
+)
+def test_shards_that_are_padding_only(elements, replicas, over):
+    """9 elements over 4 replicas are 3, 3, 3 and none."""
+    ir = popxl.Ir(replication=replicas)
+    data = np.arange(1, 1 + elements, dtype=np.float32)
+    with ir.main_graph:
+        v, shard = popxl.replica_sharded_variable(data, shard_over=over)
+        local = popxl.d2h_stream(shard.shape, popxl.float32)
+        with popxl.in_sequence():
+            ops.host_store(local, shard)
+            ops.add_(shard, popxl.constant(np.float32(1)))
+    with popxl.Session(ir, "ipu_hw") as session:
+        held = session.run()[local]
+    members = over or replicas
+    padded = np.pad(data, (0, members * held.shape[1] - elements))
+    np.testing.assert_array_equal(held, np.tile(padded.reshape(members, -1), (replicas // members, 1)))
+    np.testing.assert_array_equal(session.get_tensor_data(v), data + 1)
+
+
 def test_one_replica_can_not_be_sharded():
     ir = popxl.Ir()
     with ir.main_graph, pytest.raises(ValueError, match="global replication factor is 1"):

@@ -238,6 +238,21 @@ def test_merged_exchanges():
         np.testing.assert_array_equal(session.run({s1: ONES, s2: ONES * 2})[sink], ONES * 6)
 
 
+def test_merged_exchanges_keep_their_place_in_a_sequence():
+    """The Init of the second load waits for the first store, so these are two; what follows waits for both."""
+    ir = popxl.Ir()
+    with ir.main_graph as g, popxl.in_sequence():
+        stream, sink = popxl.h2d_stream((2,), popxl.float32), popxl.d2h_stream((2,), popxl.float32)
+        buffer, x = popxl.remote_buffer((2,), popxl.float32, 2), popxl.constant(ONES)
+        with popxl.transforms.merge_exchange():
+            ops.remote_load(buffer, 0)
+            ops.remote_store(buffer, 1, x)
+            ops.host_load(stream)
+            ops.host_store(sink, x)
+        ops.exp(x)
+    assert [op.opType() for op in g._pb_graph.getOpSchedule(True)] == ["Init", "MultiExchange"] * 2 + ["Exp"]
+
+
 def test_float8():
     from popart_jax.errors import poplar_application_runtime_error
     from popart_jax.popxl.fp8_utils import host_pow2scale_cast_from_fp8, host_pow2scale_cast_to_fp8

@@ -27,6 +27,8 @@ def index(t: Tensor, key: Any) -> Tensor:
         return _static(t, key if isinstance(key, tuple) else (key,))
     if not isinstance(key, (Tensor, np.ndarray)) and not dtypes.is_torch(key) and not isinstance(key, Iterable):
         raise _invalid(key)
+    if isinstance(key, tuple) and not all(isinstance(k, Iterable) for k in key):
+        raise _invalid(key)
     chosen = as_tensor(key)
     if chosen.dtype.is_int:
         return operators.gather(t, chosen)

@@ -243,11 +243,17 @@ def _sharded(
             f"Cannot use RemoteBuffer[id={remote_buffer.remote_buffer_id}] for replica sharded variable of shape "
             f"{shape}. The buffer's meta_shape has already been set to: {remote_buffer.meta_shape}."
         )
-    shards = ceil(prod(shape) / max(1, prod(remote_buffer.tensor_shape)))
+    shards = remote_buffer._shards or _shards(prod(shape), prod(remote_buffer.tensor_shape), grouping.group_size)
     made = _make(host, grouping, retrieval_mode, name, shape)
     made._meta_shape = shape
     made._remote = RemotePlace(remote_buffer.remote_buffer_id, offset, shards)
     return made
+
+
+def _shards(elements: int, entry: int, replicas: int) -> int:
+    """Number of shards for a buffer that does not say it; the last may be padding only, as for 9 elements over 4."""
+    fitting = (k for k in range(replicas, 0, -1) if replicas % k == 0 and ceil(elements / k) == entry)
+    return next(fitting, ceil(elements / max(1, entry)))
 
 
 def replica_sharded_buffer(
@@ -277,7 +283,7 @@ def replica_sharded_buffer(
         )
     whole = tuple(shape[1:] if grouping.num_groups > 1 else shape)
     buffer = remote_buffer((ceil(prod(whole) / over),), dtype, entries)
-    buffer.meta_shape = whole
+    buffer.meta_shape, buffer._shards = whole, over
     return buffer
 
 

@@ -307,6 +307,7 @@ def detach(t: Tensor) -> Tensor:
 
 def detach_(t: Tensor) -> Tensor:
     """`detach` as a view."""
+    check_operands(t=t)
     return _view("Detach", t, like(t, "detach_out"), True)
 
 

@@ -78,8 +78,11 @@ def _merge_group(graph: Graph, group: list[Any]) -> None:
         produced += len(op._node.outputs)
         reads += _strings(op, "__state_reads")
         written += _strings(op, "__state_writes")
-    merged = create("MultiExchange", inputs, outs, {}, writes=writes, graph=graph, settings=group[0]._settings.copy(),
-                    reads_state=dict.fromkeys(reads), writes_state=dict.fromkeys(written))  # fmt: skip
+    with in_sequence("pass"):  # it takes over the constraints of its parts, and no place after the last operator
+        merged = create(
+            "MultiExchange", inputs, outs, {}, writes=writes, graph=graph, settings=group[0]._settings.copy(),
+            reads_state=dict.fromkeys(reads), writes_state=dict.fromkeys(written),
+        )  # fmt: skip
     merged._node.meta["parts"] = [Part.of(op._node) for op in group]
     _replace(graph, group, merged)
 
