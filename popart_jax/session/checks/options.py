@@ -353,12 +353,6 @@ def _loss_scaling(options: SessionOptions, facts: OptionFacts) -> list[str]:
         )
     if settings.updatePeriod < 1:
         errors.append(f"{start}'updatePeriod' must be greater than 0, got {settings.updatePeriod}.")
-    small, large = sorted((settings.updatePeriod, options.accumulationFactor))
-    if options.enableGradientAccumulation and small > 0 and large % small:
-        errors.append(
-            f"{start}'updatePeriod' ({settings.updatePeriod}) and 'accumulationFactor' ({options.accumulationFactor}) "
-            "must be multiples, one of the other."
-        )
     return errors + _tracked(settings, start)
 
 
