@@ -56,3 +56,25 @@ def test_an_activation_that_has_a_buffer_is_loaded_from_there():
             graph, grad, graph.args, STEPS, loads, {}, stores, io_mode="compute"
         )
         assert rows[1] in [handle.buffer for handle in backward.stored_buffers.values()]
+
+
+@pytest.mark.parametrize("row_stored", [None, 0, 1])
+def test_row_0_is_loaded_beside_another_row_on_io_tiles(row_stored):
+    """A load that always takes row 0 uses the step itself, which the other row's index is computed from."""
+    ir = popxl.Ir()
+    ir._pb_ir.getSessionOptions().numIOTiles = 32
+    values = np.arange(8, dtype=np.float32).reshape(4, 2)
+    with ir.main_graph, popxl.in_sequence():
+        source, target = (popxl.remote_buffer(SPEC.shape, SPEC.dtype, 2 * STEPS) for _ in range(2))
+        for i, value in enumerate(values):
+            popxl.remote_variable(value, source, i)
+        stored = [popxl.remote_variable(np.zeros(2, np.float32), target, i) for i in range(2 * STEPS)]
+        _, graph = Square().create_graph(SPEC)
+        x, y = graph.graph.inputs[0], graph.graph.outputs[0]
+        load, store = addons.RemoteHandle(source, None), addons.RemoteHandle(target, row_stored)
+        addons.batch_serialise(graph, STEPS, {x: load}, {}, {y: store}, io_mode="io").graph.call(0)
+    first = STEPS * (row_stored or 0)
+    with popxl.Session(ir, "ipu_hw") as session:
+        session.run()
+        data = session.get_tensors_data(stored)
+    np.testing.assert_array_equal([data[v] for v in stored[first : first + STEPS]], values[:STEPS] ** 2)

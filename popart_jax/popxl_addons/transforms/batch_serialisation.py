@@ -223,6 +223,7 @@ class _Body:
             step = popxl.graph_input((), popxl.int32, "step")
             seed = popxl.graph_input((2,), popxl.uint32, SEED) if self.seed is not None else None
             row = popxl.graph_input((), popxl.int32, INDEX)
+            following = step + 1  # read here first, the step is on the compute tiles, where rows are computed
             inputs = self._add_passed(graph)
             inputs |= {t: self._load(t, handle, row, step) for t, handle in self.loads.items()}
             if self.seed is not None and seed is not None:
@@ -232,7 +233,7 @@ class _Body:
                 ops.host_store(stream, site.graph_to_parent(t))
             for t, handle in self.stores.items():
                 self._store(site.graph_to_parent(t), handle, row, step)
-            popxl.graph_output(step + 1)
+            popxl.graph_output(following)
             if seed is not None:
                 popxl.graph_output(seed)
         return graph
