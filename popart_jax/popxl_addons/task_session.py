@@ -102,7 +102,9 @@ class TaskSession(popxl.Session):
     def _load(self, values: Mapping[str, np.ndarray], report_missing: ReportMissingMethods) -> None:
         wanted = self.state.to_dict()
         _report(set(values), set(wanted), report_missing)
-        write_variables_pb(self, {t: values[name] for name, t in wanted.items() if name in values})
+        own = {name: getattr(t, "_memmap_arr", None) for name, t in wanted.items()}  # as it is; may be read-only
+        new = {t: values[name] for name, t in wanted.items() if name in values and values[name] is not own[name]}
+        write_variables_pb(self, new)
 
     def wandb_histogram(self, name: str, step: int, data: np.ndarray) -> None:
         """Log the range of an array; nothing is sent anywhere."""

@@ -222,6 +222,22 @@ def test_checkpoints_replace_the_state_and_report_names_on_both_sides(tmp_path):
         assert second.session_state == {"steps": 0}
 
 
+def test_variables_in_files_are_left_alone_where_a_checkpoint_is_loaded_without_them(tmp_path):
+    """A file that is only read can't take its own values again."""
+    np.ones(2, np.float32).tofile(tmp_path / "mapped.npy")
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        mapped = popxl.variable(np.memmap(tmp_path / "mapped.npy", np.float32, "r", shape=(2,)))
+        rest = popxl.variable(np.ones(2, np.float32))
+        out = addons_ops.host_store(ops.var_updates.accumulate_(rest, mapped))
+    state = addons.NamedTensors.from_dict({"mapped": mapped, "rest": rest})
+    with addons.TaskSession((), (out,), state, ir=ir, device_desc="ipu_hw") as session:
+        session.save_checkpoint(str(tmp_path / "saved"))
+        session.run()
+        session.load_checkpoint(str(tmp_path / "saved"), "error", skip_memmap=True)
+        np.testing.assert_array_equal(session.run()[out], [2, 2])
+
+
 def test_the_oldest_checkpoint_goes_first(tmp_path):
     session = task(a=1)
     with session:
