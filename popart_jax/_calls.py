@@ -71,7 +71,7 @@ def _convert_container(value: Any, origin: Any, args: tuple[Any, ...]) -> Any:
         if not isinstance(value, (set, frozenset)):
             raise Mismatch(f"expected a set, got {value!r}")
         return {convert(v, args[0]) for v in value}
-    if origin is dict:
+    if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise Mismatch(f"expected a dict, got {value!r}")
         return {convert(k, args[0]): convert(v, args[1]) for k, v in value.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -63,7 +63,7 @@ class PyStepIO(IStepIO):
     """
 
     @checked
-    def __init__(self, inputs: dict[str, np.ndarray | Iterator[Any]], outputs: dict[str, np.ndarray]) -> None:
+    def __init__(self, inputs: Mapping[str, np.ndarray | Iterator[Any]], outputs: Mapping[str, np.ndarray]) -> None:
         self.iterators = {name: a for name, a in inputs.items() if isinstance(a, Iterator)}
         self.inputs = {name: contiguous(a, name, "input") for name, a in inputs.items() if name not in self.iterators}
         self.outputs = {name: contiguous(a, name, "output") for name, a in outputs.items()}

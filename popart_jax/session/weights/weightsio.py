@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..._calls import checked
@@ -22,7 +24,7 @@ class PyWeightsIO(IWeightsIO):
     """
 
     @checked
-    def __init__(self, weights: dict[str, np.ndarray]) -> None:
+    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
         for name, array in weights.items():
             if not array.flags.c_contiguous:
                 raise popart_exception(
