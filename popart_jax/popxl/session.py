@@ -18,6 +18,7 @@ from ..logs import module_logger
 from ..popdist.options import unlike_the_job
 from ..session.feeding.checks import StreamFact
 from ..session.feeding.streaming import Stream as DataStream
+from ..session.options.engine_options import engine_options, wants_check, wants_profile
 from ._building.bindings import above
 from ._building.checks import check_kind
 from ._building.dot import is_wanted, write
@@ -37,6 +38,8 @@ d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray]
 h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]
 StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
 _TRACE = 5
+_NAME = "fromIr"
+"""What PopART calls the session of a PopXL program."""
 
 
 class Session:
@@ -84,6 +87,7 @@ class Session:
         self._was_attached_stack: list[bool] = []
         self._given_device = not isinstance(device_desc, str) and device_desc.isAttached
         self._attached = False
+        self._report()
         if self._given_device:
             self._attached = True
             self.weights_from_host()
@@ -97,6 +101,14 @@ class Session:
         if is_wanted(self._ir._options, "Final"):
             write(self._ir, "Final")
         return DeviceState(self._programs, executables)
+
+    def _report(self) -> None:
+        """Write the profile and check the memory, if the engine options ask for it."""
+        engine = engine_options(self._ir._options)
+        if wants_check(engine) or wants_profile(engine):
+            from ..session.checks.memory import check_memory  # the IPU model takes a while to import
+
+            check_memory(self._device, self._ir._options, _NAME, lambda: self._pb_session._priced())
 
     def _variables(self) -> list[Variable]:
         return list(self._ir.main_graph.variables)

@@ -125,8 +125,9 @@ class Parts:
             later.compile_into(engine, self.prepared, self.stored, self.weights.copy)
         self.place.engine = engine
         later.at_prepare(options, self.op_list.text)
-        later.check_memory(self.prepared.request, lambda: self.reports.priced, err)
-        if load and options.compileEngine and self.prepared.request.device.type is not DeviceType.OfflineIpu:
+        device, name = self.prepared.request.device, self.prepared.request.name
+        later.check_memory(device, options, name, lambda: self.reports.priced, err)
+        if load and options.compileEngine and device.type is not DeviceType.OfflineIpu:
             self.place.load()
 
     def _check_placement(self) -> None:

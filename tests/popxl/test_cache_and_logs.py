@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import popart_jax as popart
+from ipu_model import pva
 from popart_jax import popxl
 from popart_jax._compat.jax import compilation_cache
 from popart_jax.popxl import ops
@@ -155,6 +157,21 @@ def test_report_of_a_modelled_device():
     assert "Total" in session._pb_session.getSummaryReport()
     with pytest.raises(popart.poplar_exception):
         popxl.Session(ir, "cpu")._pb_session.getReport()
+
+
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_engine_options_ask_for_a_profile(monkeypatch, tmp_path, by_environment):
+    asked = {"autoReport.all": "true", "autoReport.directory": str(tmp_path)}
+    ir, _ = program()
+    if by_environment:
+        monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(asked))
+    else:
+        ir._pb_ir.getSessionOptions().engineOptions = asked
+    popxl.Session(ir, "cpu")
+    assert not list(tmp_path.iterdir())
+    session = popxl.Session(ir, "ipu_model")
+    stored = pva.openReport(tmp_path / "fromIr" / "profile.pop")
+    assert stored.execution.totalCycles == session._pb_session.getReport().execution.totalCycles
 
 
 SCRIPT = """

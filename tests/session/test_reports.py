@@ -198,3 +198,28 @@ def test_vertices_name_the_type_of_partial_sums(kind):
     assert f"poplin::ConvPartial1x1Out<half,{kind}>" in names
     assert len(set(names)) > 1
     assert all(f"<half,{kind}>" in name for name in names), names
+
+
+def test_the_environment_gives_engine_options_that_win(monkeypatch, tmp_path):
+    asked = {"autoReport.all": True, "autoReport.directory": str(tmp_path / "asked")}
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", json.dumps(asked))
+    made, _ = session({"autoReport.directory": str(tmp_path / "own")}, name="net")
+    made.prepareDevice()
+    stored = pva.openReport(tmp_path / "asked" / "net" / "profile.pop")
+    assert stored.execution.totalCycles == made.getReport().execution.totalCycles
+    assert not (tmp_path / "own").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("{", "must be a JSON object"),
+        ("[1]", "must be a JSON object"),
+        ('{"popart_jax.stages": "devices"}', r"popart_jax\.stages: set it in SessionOptions\.engineOptions"),
+    ],
+)
+def test_engine_options_of_the_environment_that_cannot_be_read(monkeypatch, given, told):
+    monkeypatch.setenv("POPLAR_ENGINE_OPTIONS", given)
+    made, _ = session()
+    with pytest.raises(popart.poplar_exception, match=told):
+        made.prepareDevice()

@@ -6,55 +6,56 @@ The check must price the program, so it is made only on request: with engine opt
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...enums import DeviceType
-from ..options.session_options import SessionOptions
+from ..options.engine_options import DIRECTORY, engine_options, wants_check, wants_profile
 from ..reports.memory import OutOfMemoryError, OutOfMemoryException
 from ..reports.reports import encoded
-from ..requests import Request
 
 if TYPE_CHECKING:
     import ipu_model
 
-VARIABLE = "POPART_JAX_CHECK_MEMORY"
-_ALLOW = "debug.allowOutOfMemory"
-_DIRECTORY = "autoReport.directory"
-_PROFILES = ("autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile")
+    from ..devices.devices import DeviceInfo
 
 
-def wants_check(options: SessionOptions) -> bool:
-    """Whether the program asks for the memory check."""
-    return _ALLOW in options.engineOptions or os.environ.get(VARIABLE, "") not in ("", "0")
-
-
-def wants_profile(options: SessionOptions) -> bool:
-    """Whether the program asks for profile files."""
-    engine = options.engineOptions
-    return any(engine.get(key) == "true" for key in _PROFILES)
-
-
-def check_memory(request: Request, price: Callable[[], ipu_model.Report], error: OutOfMemoryError | None) -> None:
+def check_memory(
+    device: DeviceInfo,
+    options: Any,
+    name: str,
+    price: Callable[[], ipu_model.Report],
+    error: OutOfMemoryError | None = None,
+) -> None:
     """Write the profile files and check the memory, each if the options ask for it.
+
+    Parameters
+    ----------
+    device : DeviceInfo
+        Where the program runs; a CPU has neither.
+    options : SessionOptions or PopxlOptions
+        What is asked for.
+    name : str
+        The session's name, which is that of its folder of profiles.
+    price : callable
+        Gives the report of the IPU model.
+    error : OutOfMemoryError, optional
+        Filled when the program does not fit, in place of an exception.
 
     Raises
     ------
     OutOfMemoryException
         The program does not fit, and no error object was given to be filled instead.
     """
-    options = request.options
-    if request.device.type is DeviceType.Cpu:
-        return
-    if not (wants_check(options) or wants_profile(options)):
+    engine = engine_options(options)
+    if device.type is DeviceType.Cpu or not (wants_check(engine) or wants_profile(engine)):
         return
     from ipu_model.report.overflow import render as explain
 
     report = price()
-    path = _write_profile(request, report) if wants_profile(options) else ""
-    if not wants_check(options) or report.overflow is None:
+    path = _write_profile(Path(engine.get(DIRECTORY, ".")) / name, report) if wants_profile(engine) else ""
+    if not wants_check(engine) or report.overflow is None:
         return
     failure = OutOfMemoryError() if error is None else error
     failure.fill(
@@ -67,9 +68,8 @@ def check_memory(request: Request, price: Callable[[], ipu_model.Report], error:
         raise OutOfMemoryException(failure)
 
 
-def _write_profile(request: Request, report: ipu_model.Report) -> str:
+def _write_profile(folder: Path, report: ipu_model.Report) -> str:
     from ipu_model import pva
 
-    folder = Path(request.options.engineOptions.get(_DIRECTORY, ".")) / request.name
     folder.mkdir(parents=True, exist_ok=True)
     return str(pva.save_profile(report, folder / "profile.pop"))
