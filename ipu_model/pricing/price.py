@@ -116,7 +116,8 @@ def _said(program: Program, again: frozenset[str]) -> Iterator[str]:
     """What is assumed about a priced program beside what its walk assumes."""
     if again:
         yield f"{len(again)} node(s) are recomputed for the backward pass, counted twice"
-    called = sum(s.op.primitive == "pure_callback" and s.op.output.size > 1 for s in program.steps)
+    calls = (s.op.output for s in program.steps if s.op.primitive == "pure_callback")
+    called = sum(made.size > 1 or made.dtype != bool for made in calls)  # checks give one bool
     if called:
         yield f"{called} callback(s) into Python: nothing is counted for them, nor for moving their data"
 

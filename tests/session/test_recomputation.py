@@ -21,7 +21,9 @@ from . import nets
 STEPS = ("first product", "first sine", "second product", "second sine")  # gradients need the operands of each
 
 
-def built(mode: str = "NoRecompute", *again: str) -> tuple[popart.TrainingSession, dict[str, str]]:
+def built(
+    mode: str = "NoRecompute", *again: str, printed: bool = False
+) -> tuple[popart.TrainingSession, dict[str, str]]:
     """A session, and which step makes a tensor; the steps `again` are annotated."""
     builder, rng = popart.Builder(), np.random.default_rng(0)
     value, names = builder.addInputTensor(popart.TensorInfo("FLOAT", [2, 4])), {}
@@ -32,6 +34,8 @@ def built(mode: str = "NoRecompute", *again: str) -> tuple[popart.TrainingSessio
         else:
             value = builder.aiOnnx.sin([value])
         names[value] = step
+        if printed:
+            value = builder.aiGraphcore.printtensor([value])
         if step in again:
             builder.recomputeOutputInBackwardPass(value)
     loss = builder.aiGraphcore.identityloss([value])
@@ -130,3 +134,25 @@ def test_blocks_are_computed_again_one_after_the_other() -> None:
     with tracing_for("cpu"):
         jaxpr = jax.make_jaxpr(step(session)[0])(given).jaxpr
     assert all(e.primitive.name != "remat2" for e in jaxpr.eqns)
+
+
+@pytest.mark.parametrize("by", ["operator", "environment"])
+@pytest.mark.parametrize(("place", "again"), [(IPU, True), ("gpu", False)])
+def test_steps_that_print_are_priced_with_recomputation_and_run_without(
+    monkeypatch: pytest.MonkeyPatch, by: str, place: str, again: bool
+) -> None:
+    if by == "environment":
+        monkeypatch.setenv("POPART_OPX_TRACE", "1")
+    session, _ = built("RecomputeAll", printed=by == "operator")
+    function, given = step(session)
+    with tracing_for(place):
+        jaxpr = jax.make_jaxpr(function)(given).jaxpr
+    made = [e.primitive.name for e in equations(jaxpr)]
+    assert ("remat2" in made) == again
+    assert ("pure_callback" if again else "io_callback") in made
+
+
+def test_the_report_says_that_prints_are_not_counted() -> None:
+    session, _ = built("RecomputeAll", printed=True)
+    session.prepareDevice()
+    assert "callback(s) into Python: nothing is counted" in session.getSummaryReport()

@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import io_callback
 
 from ...errors import ProgramAborted, popart_exception
 from ..arrays import Array
 from ..builder_methods import builder_method
+from ..host_call import host_call
 from ..operator import EFFECT, MOVES_DATA, PopxlClass, gradient, operator
 from ..registry import NodeRef, lowers
 from ..stopping import stop_if
@@ -67,7 +67,7 @@ def _emit(title: str, layout: Format, x: Any, *_: Any) -> np.ndarray:
 
 def show(title: str, layout: Format, x: Array, *after: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Print in execution order: after the values `after` are computed, before readers of the returned value."""
-    done = io_callback(partial(_emit, title, layout), jax.ShapeDtypeStruct((), jnp.int32), x, *after)
+    done = host_call(partial(_emit, title, layout), x, *after)
     return jnp.where(done == 0, x, jnp.zeros_like(x)), done
 
 
