@@ -148,7 +148,8 @@ def make_plan(
     steps: list[Step] = []
     numbered = list(enumerate(graph))
     for number, node in reversed(numbered):
-        if not any(v in live for v in node.outputs) and not has_effect(node):
+        known = bool(node.outputs) and given.issuperset(node.outputs)
+        if not any(v in live for v in node.outputs) and (known or not has_effect(node)):
             continue
         lowering = find(node, opsets, popart=popart)
         if lowering is None:

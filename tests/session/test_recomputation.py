@@ -156,3 +156,13 @@ def test_the_report_says_that_prints_are_not_counted() -> None:
     session, _ = built("RecomputeAll", printed=True)
     session.prepareDevice()
     assert "callback(s) into Python: nothing is counted" in session.getSummaryReport()
+
+
+def test_a_print_makes_nothing_else_run_again() -> None:
+    products = []
+    for printed in (False, True):
+        function, given = step(built("RecomputeAll", printed=printed)[0])
+        with tracing_for(IPU):
+            jaxpr = jax.make_jaxpr(function)(given).jaxpr
+        products.append(sum(e.primitive.name == "dot_general" for e in equations(jaxpr)))
+    assert products[0] == products[1]
