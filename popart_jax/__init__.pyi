@@ -181,8 +181,8 @@ from .optimizers import OptimizerValue as OptimizerValue
 from .optimizers import OptimizerValueMap as OptimizerValueMap
 from .session.devices.devices import DeviceInfo as DeviceInfo
 from .session.devices.devices import DeviceManager as DeviceManager
-from .session.devices.devices import syncPatternFromString as syncPatternFromString
-from .session.devices.devices import syncPatternToString as syncPatternToString
+from .session.devices.sync_patterns import syncPatternFromString as syncPatternFromString
+from .session.devices.sync_patterns import syncPatternToString as syncPatternToString
 from .session.feeding.dataflow import AnchorReturnType as AnchorReturnType
 from .session.feeding.dataflow import DataFlow as DataFlow
 from .session.feeding.stepio import IStepIO as IStepIO

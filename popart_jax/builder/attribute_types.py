@@ -8,7 +8,7 @@ from functools import cache
 import onnx_ir as ir
 
 from ..errors import popart_exception
-from ..model.checks.signatures import is_empty_list
+from ..model.checks.signatures import is_empty_list_for
 from ..model.checks.structure import every_node
 from ..ops.builder_methods import methods_of
 from .signatures import parse
@@ -22,7 +22,6 @@ _TYPES = {
     "ints": ir.AttributeType.INTS,
     "floats": ir.AttributeType.FLOATS,
 }
-_LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS)
 
 
 def check_attribute_types(graph: ir.Graph) -> None:
@@ -39,7 +38,7 @@ def check_attribute_types(graph: ir.Graph) -> None:
         known = _known(node.op_type)
         for name, attribute in node.attributes.items():
             wanted = known.get(name, attribute.type)
-            if attribute.type is not wanted and not (wanted in _LISTS and is_empty_list(attribute)):
+            if attribute.type is not wanted and not is_empty_list_for(attribute, wanted):
                 raise popart_exception(
                     f"Node '{node.name}' ({node.op_type}) has attribute '{name}' of type {attribute.type.name}; "
                     f"expected {wanted.name}."

@@ -17,7 +17,7 @@ from ..ops.arrays import is_float
 from .layout import from_device_order
 from .loss_scaling import statistics_of
 from .program import AXIS, GENERATORS, SEED, Program, Training
-from .recomputation import forward_values
+from .recomputation import PRINT, forward_values
 
 GRADIENT = "Gradient___"
 Pull = Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]
@@ -42,7 +42,7 @@ def wanted_tensors(program: Program) -> tuple[frozenset[str], frozenset[str]]:
         sources |= {GRADIENT + t for t in program.training.scaling.tracked}
     known = names(program.graph)
     gradients = {s[len(GRADIENT) :] for s in sources if s.startswith(GRADIENT) and s not in known}
-    printed = (n.inputs[0].name for n in program.graph if n.op_type == "PrintTensor" and n.inputs[0] is not None)
+    printed = (n.inputs[0].name for n in program.graph if n.op_type == PRINT and n.inputs[0] is not None)
     gradients |= {t for t in printed if t and program.training is not None and GRADIENT + t in program.types}
     return frozenset(s for s in sources if s in known), frozenset(gradients)
 

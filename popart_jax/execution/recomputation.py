@@ -17,7 +17,7 @@ from ..model.checks.structure import every_node
 from ..ops.kernels import IPU, platform
 from .program import Program
 
-_PRINT = "PrintTensor"
+PRINT = "PrintTensor"
 
 
 def forward_values(
@@ -35,7 +35,7 @@ def forward_values(
     if saved is None or platform() == "cpu" or (platform() != IPU and _prints(program.graph)):
         return evaluate(program.graph, bound, want, settings)
     known = dict(bound)
-    printed = [o.name for node in program.graph if node.op_type == _PRINT for o in node.outputs if o.name]
+    printed = [o.name for node in program.graph if node.op_type == PRINT for o in node.outputs if o.name]
     want = list(dict.fromkeys([*want, *printed]))  # what is known does not print again
     for results in _segments(program, frozenset(saved), want, known):
         known |= _segment(program, known, results, settings, saved)
@@ -43,7 +43,7 @@ def forward_values(
 
 
 def _prints(graph: ir.Graph) -> bool:
-    return op_trace.asked_for() or any(node.op_type == _PRINT for node in every_node(graph))
+    return op_trace.asked_for() or any(node.op_type == PRINT for node in every_node(graph))
 
 
 def _segment(
@@ -69,7 +69,7 @@ def _segments(
     """Results of each segment that are wanted or read later. One ends where all that is read later is kept."""
     order = [n for n in program.graph if not all(o.name in bound for o in n.outputs)]
     rows = (find(node, program.opsets, popart=True) for node in order)
-    writes = any(has_effect(n) and n.op_type != _PRINT for n in order)
+    writes = any(has_effect(n) and n.op_type != PRINT for n in order)
     if writes or any(row is not None and row.takes_fill for row in rows):
         return [tuple(want)]  # storages, and results whose size depends on data, do not pass from one to another
     last = {value: place for place, node in enumerate(order) for value in needs(node)}

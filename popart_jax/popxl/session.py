@@ -18,7 +18,7 @@ from ..logs import module_logger
 from ..popdist.options import unlike_the_job
 from ..session.feeding.checks import StreamFact
 from ..session.feeding.streaming import Stream as DataStream
-from ..session.options.engine_options import engine_options, wants_check, wants_profile
+from ..session.options.engine_options import engine_options, wants_report
 from ._building.bindings import above
 from ._building.checks import check_kind
 from ._building.dot import is_wanted, write
@@ -104,8 +104,7 @@ class Session:
 
     def _report(self) -> None:
         """Write the profile and check the memory, if the engine options ask for it."""
-        engine = engine_options(self._ir._options)
-        if wants_check(engine) or wants_profile(engine):
+        if wants_report(engine_options(self._ir._options)):
             from ..session.checks.memory import check_memory  # the IPU model takes a while to import
 
             check_memory(self._device, self._ir._options, _NAME, lambda: self._pb_session._priced())

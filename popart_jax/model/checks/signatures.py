@@ -101,6 +101,11 @@ def is_empty_list(attribute: ir.Attr) -> bool:
     return isinstance(attribute.value, (tuple, list)) and not attribute.value
 
 
+def is_empty_list_for(attribute: ir.Attr, wanted: ir.AttributeType) -> bool:
+    """Whether it is such a list, where a list is wanted."""
+    return wanted in _LISTS and is_empty_list(attribute)
+
+
 _LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 
 
@@ -120,7 +125,7 @@ def _check_attributes(node: ir.Node, schema: Any, strict: bool) -> None:
                 f"{sorted(known)}.\n  fix: take the attribute out, or import the opset that defines it."
             )
         wanted = ir.AttributeType(int(known[name].type.value))
-        fits = attribute.type is wanted or (not strict and wanted in _LISTS and is_empty_list(attribute))
+        fits = attribute.type is wanted or (not strict and is_empty_list_for(attribute, wanted))
         if attribute.type is not None and not fits:
             raise popart_exception(
                 f"{_described(node)} has attribute '{name}' of type {attribute.type.name}; expected {wanted.name}."

@@ -8,11 +8,11 @@ from ...enums import CommGroupType as CommGroupType
 from ...enums import DataType as DataType
 from ...enums import InitType as InitType
 from ...enums import PatternsLevel as PatternsLevel
-from ...enums import PopartEnum
 from ...enums import ReplicatedTensorSharding as ReplicatedTensorSharding
 from ...enums import TensorStorage as TensorStorage
 from ...enums import TensorType as TensorType
 from ...enums import VariableUpdateType as VariableUpdateType
+from ...popart_enum import PopartEnum
 
 
 class ExpectedConnectionType(PopartEnum):

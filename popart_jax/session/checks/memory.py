@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...enums import DeviceType
-from ..options.engine_options import DIRECTORY, engine_options, wants_check, wants_profile
+from ..options.engine_options import DIRECTORY, engine_options, wants_check, wants_profile, wants_report
 from ..reports.memory import OutOfMemoryError, OutOfMemoryException
 from ..reports.reports import encoded
 
@@ -49,7 +49,7 @@ def check_memory(
         The program does not fit, and no error object was given to be filled instead.
     """
     engine = engine_options(options)
-    if device.type is DeviceType.Cpu or not (wants_check(engine) or wants_profile(engine)):
+    if device.type is DeviceType.Cpu or not wants_report(engine):
         return
     from ipu_model.report.overflow import render as explain
 

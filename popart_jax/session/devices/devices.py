@@ -12,6 +12,7 @@ from ..._random_state import random_state_kept
 from ...enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
 from ...errors import logs_errors, noted, popart_exception, poplar_exception
 from .ipu_pool import IPU_COUNT_VARIABLE, POOL, Lease
+from .sync_patterns import syncPatternFromString
 
 TARGETS = {"ipu1": "mk1", "ipu2": "mk2", "ipu21": "bow"}  # PopART's architecture names and the IPU model's
 _DRIVER = "emulated"
@@ -476,26 +477,3 @@ def _emulated(number: int, ipus: tuple[int, ...], tiles: int, connection: Device
         attached=False,
         lease=Lease(ipus),
     )
-
-
-@checked
-def syncPatternFromString(str: str, /) -> SyncPattern:
-    """The sync pattern of a text: full, singlePipeline or replicaAndLadder.
-
-    Raises
-    ------
-    popart_exception
-        Any other text.
-    """
-    for pattern in SyncPattern:
-        if f"{pattern}" == str:
-            return pattern
-    raise noted(
-        popart_exception(f"Unknown syncPattern setting: {str}"), f"There are {', '.join(map(format, SyncPattern))}."
-    )
-
-
-@checked
-def syncPatternToString(pattern: SyncPattern, /) -> str:
-    """The text of a sync pattern."""
-    return f"{pattern}"

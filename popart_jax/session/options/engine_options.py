@@ -43,6 +43,11 @@ def _of_environment(text: str) -> dict[str, str]:
     return {n: v if isinstance(v, str) else json.dumps(v) for n, v in values.items()}
 
 
+def wants_report(engine: Mapping[str, str]) -> bool:
+    """Whether the program asks for anything that needs it priced."""
+    return wants_check(engine) or wants_profile(engine)
+
+
 def wants_check(engine: Mapping[str, str]) -> bool:
     """Whether the program asks for the memory check."""
     return _ALLOW in engine or os.environ.get(CHECK, "") not in ("", "0")
