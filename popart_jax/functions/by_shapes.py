@@ -114,11 +114,14 @@ class ByShapes:
         if self._shortest is not None:
             try:
                 return self._shortest(*args)
-            except TypeError:  # other shapes or types, or a transformation
+            except (TypeError, ValueError):  # other shapes, types or devices, or a transformation
                 pass
         leaves, tree = jax.tree.flatten(args)
         if any(isinstance(x, Tracer) for x in leaves):
             return self._inside(*args)
+        if _are_elsewhere((*self._weights, *leaves)):
+            with self._precision():
+                return self._anywhere(self._weights, *args)
         arrays = [x if hasattr(x, "dtype") else np.asarray(x) for x in leaves]
         with self._precision():
             signature = (tree, *[(x.shape, x.dtype) for x in arrays])
@@ -128,6 +131,11 @@ class ByShapes:
                 self._shortest = self._short(made, args) if len(self.found) == 1 else None
             made.room.check()
             return made.out.unflatten(made.call(*made.weights, *arrays))
+
+    @cached_property
+    def _anywhere(self) -> Callable[..., Any]:
+        """The function for arrays that the caller has put on several devices or on another one."""
+        return jax.jit(self._fn, compiler_options=dict(self._options) or None)
 
     def _short(self, made: Compiled, args: tuple[Any, ...]) -> Callable[..., Any] | None:
         """A call of the only program without a check of the arguments; it raises TypeError for others."""
@@ -210,6 +218,16 @@ class ByShapes:
             lowered = traced.lower()
         with phase("compile"):
             return compile_with(lowered, options)
+
+
+def _are_elsewhere(arrays: Sequence[Any]) -> bool:
+    """Whether some array was put on devices that programs are not compiled for."""
+    put = [x for x in arrays if isinstance(x, jax.Array) and x.committed]
+    return bool(put) and any(x.devices() != _default_device() for x in put)
+
+
+def _default_device() -> set[Any]:
+    return jax.device_put(0).devices()
 
 
 def in_order(names: Collection[str]) -> Callable[[Any], Any]:

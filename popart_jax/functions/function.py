@@ -31,6 +31,7 @@ from ..ops.symbols import at_run_time, holds_symbols
 from .arrays import stored_arrays
 from .by_shapes import ByShapes, in_order
 from .choice import Choice
+from .explicit_axes import with_automatic_axes
 from .given import check_key, check_state, check_tree, check_written, typed
 from .inputs import Ready, as_mapping, check_inputs, needed_inputs
 from .partition import Rules
@@ -218,7 +219,8 @@ class OnnxFunction:
         with self.precision():
             given = self._checked(params, state or {})
             wanted = dict.fromkeys([v.name or "" for v in graph.outputs])
-            found = evaluate(graph, {**given, **check_inputs(graph, inputs)}, [*wanted, *updated.values()], settings)
+            compute = partial(evaluate, graph, want=[*wanted, *updated.values()], settings=settings)
+            found = with_automatic_axes(compute, given, check_inputs(graph, inputs), wanted)
             results = {name: _traced(found[name]) if staged() else found[name] for name in wanted}
             if state is None:
                 return results

@@ -44,7 +44,7 @@ def to_jax(
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto or onnx_ir.Model
+    model : path, bytes, onnx.ModelProto, onnx_ir.Model or what ``torch.onnx.export`` returns
         The model; 64-bit types are kept exactly. If it declares no outputs, they are the results that no node reads.
     training : bool
         Dropout and batch normalisation behave as in training.

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.files.external import held_tensors, in_memory
-from ..model.files.load import ModelLike, read
+from ..model.files.load import ModelLike, read, unwrapped
 from ..model.files.stamp import Stamp, file_stamp
 from ..model.files.stored import Stored, stored_floats, write_numbers
 from ..model.files.whole import write_model
@@ -33,6 +33,7 @@ class Source:
     @classmethod
     def of(cls, model: ModelLike, split: Split = False, straight_through: bool = False) -> Source:
         """The source of a model that was just read."""
+        model = unwrapped(model)
         return cls(model.clone() if isinstance(model, ir.Model) else model, split, _stamp(model), straight_through)
 
     def __reduce__(self) -> Any:

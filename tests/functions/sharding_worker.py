@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import onnx
 import optax
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import popart_jax
 
@@ -83,7 +83,46 @@ def main() -> None:
             "held": {n: x.addressable_shards[0].data.size / x.size for n, x in got.items()},
             "text": repr(sharded),
         }
-    print(json.dumps(report))
+    print(
+        json.dumps(report | {kind.name: placed(fn, params, ids, kind) for kind in (AxisType.Auto, AxisType.Explicit)})
+    )
+
+
+def placed(fn, params, ids, kind: AxisType) -> dict[str, object]:
+    """Arrays put on a mesh by the caller: gaps to one device, and what the results' shardings are."""
+    mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=(kind, kind))
+    rows, whole = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
+    wide = NamedSharding(mesh, PartitionSpec(None, "model"))
+    held = {n: jax.device_put(x, wide if n in ("wq", "up") else whole) for n, x in params.items()}
+    feed = {"ids": jax.device_put(ids.astype(np.int32), rows)}
+
+    def total(p, inputs):
+        return (fn(p, inputs)["scores"] ** 2).mean()
+
+    want, slopes = fn(params, {"ids": ids})["scores"], jax.grad(total)(params, {"ids": ids})
+    other = jax.devices()[1]
+    ways = {
+        "plain": lambda: fn(held, feed),
+        "jit": lambda: jax.jit(fn)(held, feed),
+        "fn.jit": lambda: fn.jit(held, feed),
+        "with_weights": lambda: fn.with_weights(held)(feed),
+        "with_weights, then split": lambda: _then(fn.with_weights(params), {"ids": ids}, feed),
+        "with_weights, another device": lambda: fn.with_weights(params)({"ids": jax.device_put(ids, other)}),
+    }
+    found = {name: way()["scores"] for name, way in ways.items()}
+    with jax.set_mesh(mesh):
+        got = jax.jit(jax.grad(total))(held, feed)
+    return {
+        "gaps": {n: float(abs(np.asarray(y) - np.asarray(want)).max()) for n, y in found.items()},
+        "slopes": max(float(abs(np.asarray(got[n]) - np.asarray(slopes[n])).max()) for n in slopes),
+        "held": {n: y.addressable_shards[0].data.size / y.size for n, y in found.items()},
+        "kinds": [a.name for a in found["jit"].sharding.mesh.axis_types],
+    }
+
+
+def _then(infer, first, second):
+    infer(first)
+    return infer(second)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 
@@ -28,10 +30,12 @@ X3 = np.random.default_rng(3).normal(size=(2, 3)).astype(np.float32)
         (IN_A_FUNCTION, {"x": X2}),
     ],
 )
-@pytest.mark.parametrize("form", ["proto", "bytes", "file"])
+@pytest.mark.parametrize("form", ["proto", "bytes", "file", "program"])
 def test_what_is_saved_is_what_was_trained(form: str, model: onnx.ModelProto, inputs, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    given = {"proto": model, "bytes": model.SerializeToString(), "file": tmp_path / "model.onnx"}[form]
+    forms = {"proto": model, "bytes": model.SerializeToString(), "file": tmp_path / "model.onnx"}
+    program = SimpleNamespace(model=ir.from_proto(model))  # as PyTorch's ONNXProgram
+    given = (forms | {"program": program})[form]
     fn, params = popart.to_jax(given)
     moved = {n: p * 1.5 + 0.25 for n, p in params.items()}
     out = tmp_path / "out.onnx"

@@ -48,6 +48,18 @@ def test_each_device_holds_its_part(report):
     assert "3 of 15 weights are split" in report["names"]["text"]
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_arrays_that_the_caller_put_on_a_mesh(report, kind):
+    """Explicit axes are what `jax.make_mesh` makes by default."""
+    found = report[kind]
+    assert max(found["gaps"].values()) < 1e-5
+    assert found["slopes"] < 1e-6
+    assert found["kinds"] == [kind, kind]
+    on_one = {"with_weights, another device"}
+    assert {n for n, part in found["held"].items() if part == 1.0} == on_one, found["held"]
+
+
 SHAPES = {"a.weight": (6, 8), "b.weight": (8,)}
 MESH: Any = SimpleNamespace(shape={"data": 2, "model": 4})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import onnx
 import onnx_ir as ir
@@ -136,6 +136,8 @@ def _share_opsets(model: ir.Model) -> None:
 def read(model: ModelLike) -> ir.Model:
     """A model as it is stored, functions and all; an `onnx_ir.Model` is copied, tensors are shared.
 
+    What ``torch.onnx.export`` returns will do too.
+
     Raises
     ------
     popart_exception
@@ -143,6 +145,7 @@ def read(model: ModelLike) -> ir.Model:
     NoModelError
         `model` is something else.
     """
+    model = unwrapped(model)
     if isinstance(model, ir.Model):
         return _cloned(model)
     if isinstance(model, onnx.ModelProto):
@@ -152,6 +155,12 @@ def read(model: ModelLike) -> ir.Model:
     return _parse_bytes(_as_bytes(model))
 
 
+def unwrapped(model: Any) -> Any:
+    """The model in what ``torch.onnx.export`` returns, an ONNXProgram; anything else as it is."""
+    held = getattr(model, "model", None)
+    return held if isinstance(held, ir.Model) else model
+
+
 def _as_bytes(model: str | bytes | Path) -> bytes:
     if isinstance(model, Path):
         raise _unreadable(str(model))
@@ -159,7 +168,7 @@ def _as_bytes(model: str | bytes | Path) -> bytes:
         return model.encode("utf-8", "surrogateescape")
     if not isinstance(model, (bytes, bytearray, memoryview)):
         raise NoModelError(
-            f"A model is a path, bytes, an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}."
+            f"A model is a path, bytes, an onnx.ModelProto, an onnx_ir.Model or PyTorch's ONNXProgram, not {type(model).__name__}."
         )
     return bytes(model)
 
