@@ -167,9 +167,8 @@ def _as_bytes(model: str | bytes | Path) -> bytes:
     if isinstance(model, str):
         return model.encode("utf-8", "surrogateescape")
     if not isinstance(model, (bytes, bytearray, memoryview)):
-        raise NoModelError(
-            f"A model is a path, bytes, an onnx.ModelProto, an onnx_ir.Model or PyTorch's ONNXProgram, not {type(model).__name__}."
-        )
+        kinds = "a path, bytes, an onnx.ModelProto, an onnx_ir.Model or PyTorch's ONNXProgram"
+        raise NoModelError(f"A model is {kinds}, not {type(model).__name__}.")
     return bytes(model)
 
 
