@@ -86,9 +86,27 @@ def varying_axes(x: Any) -> frozenset[str]:
     return (getattr(held, "vma", None) or frozenset()) if axes is None else axes.varying
 
 
+def type_of(x: Any) -> jax.ShapeDtypeStruct:
+    """A value's type, with its varying axes, as what JAX's transformations take in place of the value."""
+    kind = jax.typeof(x)
+    axes = getattr(kind, "manual_axis_type", None)
+    varying: dict[str, Any] = {"vma": varying_axes(x)} if axes is None else {"manual_axis_type": axes}
+    return jax.ShapeDtypeStruct(kind.shape, kind.dtype, **varying)
+
+
 def enable_x64(on: bool = True):
     """Scope in which 64-bit types are kept (or not); the global configuration is not changed."""
     return jax.enable_x64(on)
+
+
+def usual_promotion() -> contextlib.AbstractContextManager[Any]:
+    """Scope in which operands of different ranks and types meet by JAX's default rules, whatever the caller has set."""
+    if setting("jax_numpy_rank_promotion") == "allow" and setting("jax_numpy_dtype_promotion") == "standard":
+        return contextlib.nullcontext()
+    scope = contextlib.ExitStack()
+    scope.enter_context(jax.numpy_rank_promotion("allow"))
+    scope.enter_context(jax.numpy_dtype_promotion("standard"))
+    return scope
 
 
 _NOT_OF_THIS_RELEASE = re.compile(

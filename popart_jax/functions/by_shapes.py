@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._compat.jax import Tracer, call_of_trees, compile_with
+from .._compat.jax import Tracer, call_of_trees, compile_with, setting
 from ..errors import popart_exception
 from ..execution.compiled import Memory, room_of
 from ..execution.room import Room
@@ -119,7 +119,7 @@ class ByShapes:
         leaves, tree = jax.tree.flatten(args)
         if any(isinstance(x, Tracer) for x in leaves):
             return self._inside(*args)
-        if _are_elsewhere((*self._weights, *leaves)):
+        if setting("jax_disable_jit") or _are_elsewhere((*self._weights, *leaves)):
             with self._precision():
                 return self._anywhere(self._weights, *args)
         arrays = [x if hasattr(x, "dtype") else np.asarray(x) for x in leaves]
@@ -134,7 +134,7 @@ class ByShapes:
 
     @cached_property
     def _anywhere(self) -> Callable[..., Any]:
-        """The function for arrays that the caller has put on several devices or on another one."""
+        """The function as JAX calls it: for arrays that the caller has put on other devices, and where jit is off."""
         return jax.jit(self._fn, compiler_options=dict(self._options) or None)
 
     def _short(self, made: Compiled, args: tuple[Any, ...]) -> Callable[..., Any] | None:

@@ -15,7 +15,7 @@ import jax
 import onnx_ir as ir
 from jax import ad_checkpoint
 
-from .._compat.jax import Tracer
+from .._compat.jax import Tracer, usual_promotion
 from ..errors import OpError, SizeUnknownError, popart_exception, poplibs_exception
 from ..model.op_names import describe, op_names
 from ..ops import symbols, varying
@@ -195,7 +195,9 @@ def evaluate(
         raise popart_exception(f"The graph has no tensor(s) {missing}; known are {sorted(named)[:50]}")
     wanted = tuple(named[n] for n in want)
     walk = Walk(settings, {named[n]: v for n, v in bindings.items()}, plans=Plans() if plans is None else plans)
-    run(walk.plans.of(graph, wanted, settings.opsets, walk.env, popart=settings.popart), walk, uncut=settings.cuts)
+    plan = walk.plans.of(graph, wanted, settings.opsets, walk.env, popart=settings.popart)
+    with usual_promotion():
+        run(plan, walk, uncut=settings.cuts)
     return {n: walk.read(v) for n, v in zip(want, wanted, strict=True)}
 
 

@@ -232,7 +232,7 @@ def shrink(x: Array, /, *, bias: float = 0.0, lambd: float = 0.5) -> Array:
     return jnp.where(jnp.isfinite(x) & (jnp.abs(x) == threshold), rise, moved)
 
 
-@jax.custom_jvp
+@with_jvp()
 def clipped(x: Array, low: Any, high: Any) -> Array:
     """Clip whose gradient is 0 where the result is a bound."""
     return primitives.minimum(primitives.maximum(x, low), high)

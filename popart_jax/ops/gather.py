@@ -15,6 +15,7 @@ from .arrays import Array, is_text, namespace, normal_axis, wrap_indices
 from .operator import FOLDS, MOVES_DATA, MOVES_ROWS, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
 from .symbols import is_symbol
+from .two_way import with_jvp
 
 
 def _read(data: Array, index: tuple[Any, ...]) -> Array:
@@ -101,7 +102,7 @@ def gather_nd(data: Array, indices: Array, /, *, batch_dims: int = 0) -> Array:
     return _read(data, (*batch, *parts))
 
 
-@jax.custom_jvp
+@with_jvp()
 def multiplied_at(data: Any, updates: Any, index: tuple[Any, ...]) -> jax.Array:
     """Elements at an index multiplied by updates; the gradient holds for repeated indices and for zeros."""
     return data.at[index].multiply(updates)

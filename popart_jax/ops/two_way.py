@@ -13,19 +13,34 @@ from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.interpreters import ad, batching, mlir
 
-from .._compat.jax import flat_tree, primitive
+from .._compat.jax import flat_tree, primitive, type_of, usual_promotion
 from .varying import gradient_like
 
 Flat = Callable[..., list[Any]]
 R = TypeVar("R")
 
 
+def _promoting(rule: Callable[..., R]) -> Callable[..., R]:
+    """The rule under JAX's default promotion: JAX may call it long after the walk, where the caller's settings hold."""
+
+    @functools.wraps(rule)
+    def run(*args: Any) -> R:
+        with usual_promotion():
+            return rule(*args)
+
+    return run
+
+
+class _Jvp(jax.custom_jvp[R]):
+    def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
+        return super().defjvp(_promoting(jvp), symbolic_zeros)
+
+
 def with_jvp(*constants: int) -> Callable[[Callable[..., R]], jax.custom_jvp[R]]:
     """`jax.custom_jvp` as a decorator of functions whose arguments at these positions are hashable constants."""
-    return lambda fn: jax.custom_jvp(fn, nondiff_argnums=constants)
+    return lambda fn: _Jvp(fn, nondiff_argnums=constants)
 
 
 def with_vjp(*constants: int) -> Callable[[Callable[..., R]], jax.custom_vjp[R]]:
@@ -50,7 +65,7 @@ class two_way:
 
     def __init__(self, fn: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
         self._fixed = tuple(nondiff_argnums)
-        self._fn = jax.custom_jvp(fn, nondiff_argnums=self._fixed)
+        self._fn = _Jvp(fn, nondiff_argnums=self._fixed)
         functools.update_wrapper(self, fn)
 
     def __call__(self, *args: Any) -> Any:
@@ -73,8 +88,8 @@ class two_way:
         def rule(*args: Any) -> Any:
             *fixed, primals, tangents = args
             outputs, residuals = forward(*self._merged(fixed, primals))
-            back = functools.partial(backward, *fixed)
-            ahead = None if push is None else functools.partial(push, *fixed)
+            back = _promoting(functools.partial(backward, *fixed))
+            ahead = None if push is None else _promoting(functools.partial(push, *fixed))
             return outputs, _tangents(outputs, residuals, tangents, back, ahead)
 
         self._fn.defjvp(rule)
@@ -86,33 +101,38 @@ class two_way:
         return whole
 
 
-def _smooth(x: Any) -> bool:
-    return jnp.issubdtype(jax.typeof(x).dtype, jnp.inexact)
+def _smooth(kind: Any) -> bool:
+    return jnp.issubdtype(kind.dtype, jnp.inexact)
 
 
 def _tangents(outputs: Any, residuals: Any, tangents: Any, backward: Any, push: Any) -> Any:
-    """Tangents of the outputs, as a call of the linear primitive."""
+    """Tangents of the outputs, as a call of the linear primitive.
+
+    What the primitive keeps for the backward pass are types: a tracer kept there would outlive its trace.
+    """
     saved, saved_tree = flat_tree(residuals)
     dots, dot_tree = flat_tree(tangents)
     outs, out_tree = flat_tree(outputs)
-    moving = [i for i, t in enumerate(dots) if _smooth(t)]
+    types, made_types = [*map(type_of, dots)], [*map(type_of, outs)]
+    typed_tangents = dot_tree.unflatten(types)
+    moving = [i for i, t in enumerate(types) if _smooth(t)]
     count = len(saved)
 
     def pull(*flat: Any) -> list[Any]:
         cotangents = out_tree.unflatten(flat[count:])
         found = backward(saved_tree.unflatten(flat[:count]), cotangents)
-        pairs = zip(found, tangents, strict=True)
+        pairs = zip(found, typed_tangents, strict=True)
         leaves = [g for new, old in pairs for g in _leaves_like(new, old)]
-        return [gradient_like(jnp.asarray(leaves[i], dots[i].dtype), dots[i]) for i in moving]
+        return [gradient_like(jnp.asarray(leaves[i], types[i].dtype), types[i]) for i in moving]
 
     def ahead(*flat: Any) -> list[Any]:
-        full = [jnp.zeros(np.shape(t), jnp.float32) for t in dots]
+        full = [jnp.zeros(t.shape, jnp.float32) for t in types]
         for i, value in zip(moving, flat[count:], strict=True):
             full[i] = value
         return jax.tree.leaves(push(saved_tree.unflatten(flat[:count]), dot_tree.unflatten(full)))
 
     def transposed(*flat: Any) -> list[Any]:
-        back = cast("Flat", jax.linear_transpose(functools.partial(pull, *flat[:count]), *outs))
+        back = cast("Flat", jax.linear_transpose(functools.partial(pull, *flat[:count]), *made_types))
         return list(back(list(flat[count:])))
 
     made = _linear.bind(

@@ -20,6 +20,7 @@ from ...ops.normalization import normalise, train_batch_norm
 from ...ops.operator import ELEMENTWISE, operator
 from ...ops.pooling import _counts, max_pool_values, window_sum
 from ...ops.registry import OutputCount, lowers
+from ...ops.two_way import with_jvp
 from ...ops.windows import window
 from . import DOMAIN
 from .canonical_convolution import canonical_transposed
@@ -119,7 +120,7 @@ operator("SharedRelu", ELEMENTWISE)
 
 
 @lowers("SharedRelu", domain=DOMAIN)
-@jax.custom_jvp
+@with_jvp()
 def shared_relu(x: Array, /):
     """Relu as a selection."""
     return jnp.where(x <= 0, jnp.zeros((), x.dtype), x)

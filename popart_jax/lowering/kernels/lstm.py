@@ -20,7 +20,7 @@ from ...ops.kernels import IPU, XLA, platform, weights_come_as_stored
 from ...ops.primitives import times_turned
 from ...ops.recurrent import lstm_scan
 from ...ops.recurrent_activations import logistic
-from ...ops.two_way import two_way
+from ...ops.two_way import two_way, with_jvp
 
 
 @logistic.form_for("cpu")
@@ -31,7 +31,7 @@ def logistic_by_tanh(x: jax.Array) -> jax.Array:
 
 
 @accurate_tanh.form_for(XLA)
-@jax.custom_jvp
+@with_jvp()
 def tanh_by_exp(x: jax.Array) -> jax.Array:
     """tanh by its definition where XLA's is off by four units in the last place (on CPUs), near saturation.
 

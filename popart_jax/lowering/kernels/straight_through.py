@@ -17,10 +17,11 @@ from ...ops.arrays import Array, is_float, onnx_dtype
 from ...ops.operator import operator
 from ...ops.quantize import dequantize_linear, dynamic_quantize_linear, quantized, spread
 from ...ops.registry import lowers
+from ...ops.two_way import with_jvp
 from . import DOMAIN
 
 
-@jax.custom_jvp
+@with_jvp()
 def _through(hard: Any, soft: Any) -> Any:
     """`hard`, with the derivative of `soft`."""
     return hard

@@ -12,11 +12,12 @@ from ..arrays import Array
 from ..quantize import dynamic_quantize_linear
 from ..recurrent import lstm_steps
 from ..registry import Gap, lowers
+from ..two_way import with_jvp
 from . import DOMAIN
 from .quantized import real
 
 
-@jax.custom_jvp
+@with_jvp()
 def rounded(x: jax.Array) -> jax.Array:
     """x quantised to 8 bits over its own range and dequantised; straight-through gradient."""
     q, scale, zero = dynamic_quantize_linear(x)
