@@ -58,7 +58,7 @@ class Published:
     package: str
     file: str
     shapes: Shapes = field(default_factory=dict)
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     scale: float = 0.5
 
 

@@ -15,7 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Callable as CallableABC
-from typing import Any, TypeVar, Union, get_args, get_origin, get_overloads, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_overloads, get_type_hints
 
 import numpy as np
 
@@ -63,22 +63,23 @@ def _convert_union(value: Any, choices: tuple[Any, ...]) -> Any:
 
 
 def _convert_container(value: Any, origin: Any, args: tuple[Any, ...]) -> Any:
+    given = value  # stays of any type where `isinstance` makes the elements' types unknown
     if origin is list:
         if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, (Sequence, np.ndarray)):
             raise Mismatch(f"expected a list, got {value!r}")
-        return [convert(v, args[0]) for v in value]
+        return [convert(v, args[0]) for v in given]
     if origin is set:
         if not isinstance(value, (set, frozenset)):
             raise Mismatch(f"expected a set, got {value!r}")
-        return {convert(v, args[0]) for v in value}
+        return {convert(v, args[0]) for v in given}
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise Mismatch(f"expected a dict, got {value!r}")
-        return {convert(k, args[0]): convert(v, args[1]) for k, v in value.items()}
+        return {convert(k, args[0]): convert(v, args[1]) for k, v in given.items()}
     if origin is tuple:
-        if not isinstance(value, (tuple, list)) or len(value) != len(args):
+        if not isinstance(value, (tuple, list)) or len(given) != len(args):
             raise Mismatch(f"expected a tuple of {len(args)}, got {value!r}")
-        return tuple(convert(v, a) for v, a in zip(value, args, strict=True))
+        return tuple(convert(v, a) for v, a in zip(given, args, strict=True))
     if origin is CallableABC:
         if not callable(value):
             raise Mismatch(f"expected a function, got {value!r}")
@@ -91,22 +92,21 @@ def _convert_container(value: Any, origin: Any, args: tuple[Any, ...]) -> Any:
 def _to_int(value: Any) -> int:
     """A value as int: also NumPy's integers, and PopART's enums, which give their value."""
     try:
-        return int(value) if isinstance(value, np.bool_) else operator.index(value)
+        return int(cast("Any", value)) if isinstance(value, np.bool_) else operator.index(value)
     except TypeError:
         raise Mismatch(f"expected an int, got {value!r}") from None
 
 
 def _to_float(value: Any) -> float:
-    if isinstance(value, (int, float, np.number, np.bool_)) and not isinstance(value, enum.Enum):
-        return float(value)
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return float(value)
+    number = isinstance(value, (int, float, np.number, np.bool_)) and not isinstance(value, enum.Enum)
+    if number or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return float(cast("Any", value))
     raise Mismatch(f"expected a float, got {value!r}")
 
 
 def _to_bool(value: Any) -> bool:
     if isinstance(value, (bool, int, np.bool_, np.integer)) and not isinstance(value, enum.Enum):
-        return bool(value)
+        return bool(cast("Any", value))
     raise Mismatch(f"expected a bool, got {value!r}")
 
 
@@ -198,7 +198,7 @@ def checked(fn: F) -> F:
             declared = get_overloads(fn)
             state.append([_Overload(f) for f in declared or [fn]])
             call.__dict__["_by_keyword"] = bool(declared)
-        reasons = []
+        reasons: list[str] = []
         for overload in state[0]:
             try:
                 values, named = overload.bind(args, kwargs)
@@ -223,5 +223,5 @@ def overloaded(fn: Callable[..., Any]) -> Any:
 
 def signatures(fn: Callable[..., Any]) -> list[inspect.Signature]:
     """All signatures with which a function may be called."""
-    declared = get_overloads(inspect.unwrap(fn)) if hasattr(fn, "__module__") else []
-    return [inspect.signature(f) for f in declared] or [inspect.signature(fn)]
+    declared = get_overloads(inspect.unwrap(fn)) if hasattr(fn, "__module__") else ()
+    return [inspect.signature(f) for f in declared or [fn]]

@@ -7,7 +7,7 @@ Nodes run one after the other, not under `jit`, so that results whose shape depe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from . import _with_jax as _with_jax  # isort: skip
 
@@ -69,19 +69,23 @@ class PreparedModel(BackendRep):
 
     def _named(self, inputs: Any) -> dict[str, Any]:
         if isinstance(inputs, Mapping):
-            return dict(inputs)
-        values = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+            return dict(cast("Mapping[str, Any]", inputs))
+        values = cast("Sequence[Any]", inputs) if isinstance(inputs, (list, tuple)) else [inputs]
         names = self.inputs if len(values) <= len(self.inputs) else [v.name or "" for v in self._graph.inputs]
         if len(values) > len(names):
             raise popart_exception(f"{len(values)} inputs given, the model takes {len(names)}: {names}")
         return dict(zip(names, values, strict=False))
 
 
+def _platforms() -> list[str]:
+    return [d.platform for d in cast("list[Any]", jax.devices())]
+
+
 def _to_host(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
-        return [_to_host(e) for e in x]
+        return [_to_host(e) for e in cast("Sequence[Any]", x)]
     if x is None or isinstance(x, dict):
-        return x
+        return cast("Any", x)
     return to_host(x) if isinstance(x, jax.Array) else np.asarray(x)
 
 
@@ -92,7 +96,7 @@ class Backend(OnnxBackend):
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> PreparedModel:
         """Load a model (path, bytes, ModelProto or onnx_ir.Model) and check that every operator has a translation."""
         if not cls.supports_device(device):
-            raise popart_exception(f"device {device!r} is not there; JAX has {[d.platform for d in jax.devices()]}")
+            raise popart_exception(f"device {device!r} is not there; JAX has {_platforms()}")
         return PreparedModel(load(model), kwargs.get("key"))
 
     @classmethod
@@ -113,7 +117,7 @@ class Backend(OnnxBackend):
         version = kwargs.pop("opset_version", None) or onnx.defs.onnx_opset_version()
         opsets = [onnx.helper.make_opsetid(node.domain, version)]
         names = [n for n in node.input if n]
-        values = inputs.values() if isinstance(inputs, Mapping) else inputs
+        values = cast("Mapping[str, Any]", inputs).values() if isinstance(inputs, Mapping) else inputs
         graph = onnx.helper.make_graph(
             [node],
             "node",
@@ -128,7 +132,7 @@ class Backend(OnnxBackend):
         """Whether a device is supported: CPU always, CUDA where JAX has a GPU."""
         if Device(device).type == DeviceType.CPU:
             return True
-        return any(d.platform in ("gpu", "cuda") for d in jax.devices())
+        return any(platform in ("gpu", "cuda") for platform in _platforms())
 
 
 is_compatible = Backend.is_compatible

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -99,7 +99,7 @@ def _difference(
     node: str, op: str, name: str, ours: Any, theirs: Any, inputs: Mapping[str, Any], rtol: float, atol: float
 ) -> Iterator[Difference]:
     if isinstance(theirs, (list, tuple)):
-        for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        for i, (a, b) in enumerate(zip(ours, cast("Sequence[Any]", theirs), strict=True)):
             yield from _difference(node, op, f"{name}[{i}]", a, b, inputs, rtol, atol)
         return
     if theirs is None or isinstance(theirs, dict):
@@ -181,7 +181,7 @@ def onnxruntime_call(
         import onnxruntime
     except ImportError as err:
         raise popart_exception("ONNX Runtime is not installed.\n  fix: pip install 'popart_jax[compare]'.") from err
-    options = onnxruntime.SessionOptions()
+    options = cast("Any", onnxruntime.SessionOptions())
     options.log_severity_level = 4  # errors are raised, so they need no log
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -190,7 +190,7 @@ def onnxruntime_call(
 
     def run() -> Sequence[Any]:
         with refusing("ONNX Runtime"):
-            return session.run(None, dict(feeds))
+            return cast("Sequence[Any]", session.run(None, dict(feeds)))
 
     return run
 

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.console import Console
@@ -43,7 +44,7 @@ def load_digits() -> Digits:
         from sklearn.datasets import load_digits as load
     except ImportError as err:
         raise ImportError("The demo reads scikit-learn's digits. fix: pip install 'popart-jax[demo]'") from err
-    data: Any = load()
+    data = cast("Mapping[str, np.ndarray]", load())
     x = (data["images"] / 16.0).astype(np.float32).reshape(-1, 1, SIDE, SIDE)
     y = data["target"].astype(np.int32)
     order = np.random.default_rng(0).permutation(len(y))
@@ -111,7 +112,7 @@ def train(model: bytes, names: Names, data: Digits, console: Console) -> popart.
                 if epoch == start:
                     session.updateOptimizerFromHost(optimizer(rate))
             order = rng.permutation(len(data.train_y))
-            losses = []
+            losses: list[float] = []
             for step in range(steps):
                 pick = order[step * per_step : (step + 1) * per_step]
                 feed = {
@@ -131,7 +132,7 @@ def predict(model: bytes | str, names: Names, images: np.ndarray) -> np.ndarray:
     session.prepareDevice()
     session.weightsFromHost()
     anchors = session.initAnchorArrays()
-    rows = []
+    rows: list[np.ndarray] = []
     for batch in _batches(images):
         session.run(popart.PyStepIO({names.image: batch}, anchors))
         rows.append(anchors[names.probabilities].copy())
@@ -153,13 +154,14 @@ def reference(path: Path, names: Names, images: np.ndarray) -> tuple[str, np.nda
         import onnxruntime
 
         runtime = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-        engine, call = "ONNX Runtime", lambda batch: runtime.run(None, {names.image: batch})[0]
+        engine, run = "ONNX Runtime", cast("Callable[..., Sequence[Any]]", runtime.run)
     except ImportError:
         from onnx.reference import ReferenceEvaluator
 
         evaluator = ReferenceEvaluator(model)
-        engine, call = "the onnx reference evaluator", lambda batch: evaluator.run(None, {names.image: batch})[0]  # pyright: ignore[reportArgumentType]
-    return engine, np.concatenate([np.asarray(call(batch)) for batch in _batches(images)])[: len(images)]
+        engine, run = "the onnx reference evaluator", cast("Callable[..., Sequence[Any]]", evaluator.run)
+    found = [np.asarray(run(None, {names.image: batch})[0]) for batch in _batches(images)]
+    return engine, np.concatenate(found)[: len(images)]
 
 
 def main(out: str = "out") -> int:

@@ -233,7 +233,7 @@ def module(name: str) -> types.ModuleType:
 def core_names() -> dict[str, Any]:
     """The names that only `popart_core` has, as far as they exist here."""
     face = _Face("popart_core")
-    found = {}
+    found: dict[str, Any] = {}
     for name in face._sources:
         try:
             found[name] = getattr(face, name)

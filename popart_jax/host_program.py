@@ -30,28 +30,40 @@ def _sliced(
     return x[tuple(map(slice, start_indices, limit_indices, steps))]
 
 
+def _squeezed(x: np.ndarray, dimensions: Sequence[int]) -> np.ndarray:
+    return x.squeeze(tuple(dimensions))
+
+
+def _joined(*given: Any) -> np.ndarray:
+    return np.concatenate(given[:-1], given[-1])
+
+
+def _rsqrt(x: np.ndarray) -> np.ndarray:
+    return (1 / np.sqrt(x)).astype(x.dtype)
+
+
 RULES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "transpose": (lambda x, permutation: x.transpose(permutation), ("permutation",)),
-    "reshape": (lambda x, new_sizes: x.reshape(new_sizes), ("new_sizes",)),
-    "squeeze": (lambda x, dimensions: x.squeeze(tuple(dimensions)), ("dimensions",)),
-    "expand_dims": (lambda x, dimensions: np.expand_dims(x, tuple(dimensions)), ("dimensions",)),
+    "transpose": (np.transpose, ("permutation",)),
+    "reshape": (np.reshape, ("new_sizes",)),
+    "squeeze": (_squeezed, ("dimensions",)),
+    "expand_dims": (np.expand_dims, ("dimensions",)),
     "broadcast_in_dim": (_broadcast, ("shape", "broadcast_dimensions")),
     "slice": (_sliced, ("start_indices", "limit_indices", "strides")),
-    "rev": (lambda x, dimensions: np.flip(x, tuple(dimensions)), ("dimensions",)),
-    "concatenate": (lambda *xs, dimension: np.concatenate(xs, dimension), ("dimension",)),
-    "convert_element_type": (lambda x, new_dtype: x.astype(new_dtype), ("new_dtype",)),
-    "copy": (lambda x: x, ()),
+    "rev": (np.flip, ("dimensions",)),
+    "concatenate": (_joined, ("dimension",)),
+    "convert_element_type": (np.ndarray.astype, ("new_dtype",)),
+    "copy": (np.asarray, ()),
     "add": (np.add, ()),
     "sub": (np.subtract, ()),
     "mul": (np.multiply, ()),
     "div": (np.divide, ()),
     "neg": (np.negative, ()),
     "sqrt": (np.sqrt, ()),
-    "rsqrt": (lambda x: (1 / np.sqrt(x)).astype(x.dtype), ()),
+    "rsqrt": (_rsqrt, ()),
     "max": (np.maximum, ()),
     "min": (np.minimum, ()),
 }
-"""By primitive: the NumPy function and its parameters; all but rsqrt round as XLA does."""
+"""By primitive: the NumPy function and the parameters that follow its operands; all but rsqrt round as XLA does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +104,9 @@ class HostProgram:
         kept = set(self.results)
         with np.errstate(all="ignore"):
             for i, one in enumerate(self.instructions):
-                operands = [values[p] for p in one.operands]
-                values[first + i] = np.asarray(RULES[one.primitive][0](*operands, **one.parameters))
+                rule, taken = RULES[one.primitive]
+                operands = (values[p] for p in one.operands)
+                values[first + i] = np.asarray(rule(*operands, *(one.parameters[n] for n in taken)))
                 for place in {*one.operands, first + i} - kept:  # frees intermediates after their last use
                     if last.get(place, i) == i:
                         values.pop(place, None)

@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 MODULES = (
     "popart",
@@ -136,12 +136,13 @@ def _config_file(problems: list[str]) -> dict[str, str]:
         return {}
     try:
         with open(path, encoding="utf-8") as file:
-            levels = json.load(file)
+            levels: Any = json.load(file)
     except (OSError, ValueError) as err:
         problems.append(f"POPART_LOG_CONFIG can't be read, its levels are not set: {err}")
         return {}
-    if isinstance(levels, dict) and all(isinstance(v, str) for v in levels.values()):
-        return levels
+    found = cast("dict[str, Any]", levels) if isinstance(levels, dict) else None
+    if found is not None and all(isinstance(v, str) for v in found.values()):
+        return found
     problems.append(f"POPART_LOG_CONFIG: '{path}' is no JSON object of module names and levels; they are not set.")
     return {}
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -90,7 +90,7 @@ def _modelled(
     with tracing_for(IPU):
         texts = {k: x for k, x in bound.items() if not _is_device(x)}
         numbers = {k: x for k, x in bound.items() if k not in texts}
-        traced = jax.make_jaxpr(lambda given: _numbers(evaluate(graph, {**texts, **given}, outputs, settings)))(numbers)
+        traced = jax.make_jaxpr(_computed(graph, texts, outputs, settings))(numbers)
     roles = [ipu_model.Argument(name, "weight" if name in weights else "input") for name in sorted(numbers)]
     options = ipu_model.ModelOptions(name=graph.name or "model")
     operators = {label(n): ipu_model.NodePlacement(operator=n.op_type) for n in graph}
@@ -111,6 +111,13 @@ def _numbers(found: Mapping[str, Any]) -> dict[str, Any]:
     return {k: x for k, x in found.items() if not is_text(x)}
 
 
+def _computed(
+    graph: ir.Graph, texts: Mapping[str, Any], names: Sequence[str], settings: Settings
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """A function of numbers by name that computes tensors of a graph; `texts` are what else it reads."""
+    return lambda numbers: _numbers(evaluate(graph, {**texts, **numbers}, names, settings))
+
+
 def _by_node(graph: ir.Graph, report: ipu_model.Report) -> Counter[str]:
     """Cycles by node of the main graph; cycles in a branch or body are added to the node that contains it."""
     home = containing(graph)
@@ -128,7 +135,7 @@ def measure_nodes(graph: ir.Graph, bound: dict[str, Any], settings: Settings, re
     """
     every = [v.name for node in graph for v in node.outputs if v.name]
     values = {**bound, **evaluate(graph, bound, every, settings)}
-    times, alike = {}, dict[Any, float]()
+    times, alike = dict[str, float](), dict[Any, float]()
     for node in track(list(graph), "timing nodes", transient=True, console=Console(stderr=True)):
         known = {v.name: values[v.name] for v in needs(node) if v.name and v.name in values}
         operands = {name: x for name, x in known.items() if _is_device(x)}
@@ -191,9 +198,9 @@ def _time(
     settings: Settings,
     repeats: int,
 ) -> float:
-    call = jax.jit(lambda bound: _numbers(evaluate(graph, {**folded, **bound}, names, settings)))
+    call = cast("Callable[..., Any]", jax.jit(_computed(graph, folded, names, settings)))
     jax.block_until_ready(call(operands))
-    samples = []
+    samples: list[float] = []
     for _ in range(repeats):
         started = time.perf_counter()
         jax.block_until_ready(call(operands))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -180,7 +180,7 @@ def _priced(graph: ir.Graph, weights: Any, given: Any, settings: Settings, targe
         return sum(jnp.mean(x.astype(jnp.float32)) for x in floats)
 
     def step(weights: Any, first: Any, second: Any, given: Any) -> Any:
-        slope = jax.grad(loss)(weights, given)
+        slope = cast("dict[str, jax.Array]", jax.grad(loss)(weights, given))
         with jax.named_scope("update"):
             return jax.tree.map(_adam, weights, slope, first, second)
 

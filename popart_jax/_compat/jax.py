@@ -32,9 +32,10 @@ except ImportError:
 
 try:
     from jax._src import api_util, linear_util, source_info_util
-    from jax._src.interpreters.partial_eval import DynamicJaxprTrace, trace_to_jaxpr_dynamic
+    from jax._src.interpreters import partial_eval
+    from jax._src.interpreters.partial_eval import DynamicJaxprTrace
 except ImportError:
-    api_util = linear_util = source_info_util = DynamicJaxprTrace = trace_to_jaxpr_dynamic = None
+    api_util = linear_util = source_info_util = partial_eval = DynamicJaxprTrace = None
 
 Tracer = cast("type[jax.Array]", _Tracer)
 """The class of values that stand for arrays while tracing, and are arrays to `isinstance` too."""
@@ -47,7 +48,7 @@ def primitive(name: str) -> Any:
 
 def flat_tree(tree: Any) -> tuple[list[Any], Any]:
     """`jax.tree.flatten`: leaves, and the structure, whose class has no types."""
-    return jax.tree.flatten(tree)
+    return cast("tuple[list[Any], Any]", jax.tree.flatten(tree))
 
 
 def outside_traces() -> contextlib.AbstractContextManager[None]:
@@ -163,7 +164,7 @@ def bind(equation: Any, operands: Sequence[Any], params: Mapping[str, Any] | Non
     """Evaluate one equation of a jaxpr on other operands, and with other parameters if given."""
     primitive = equation.primitive
     found = primitive.get_bind_params(equation.params if params is None else dict(params))
-    functions, keywords = found if isinstance(found, tuple) else ((), found)
+    functions, keywords = cast("tuple[Any, Any]", found if isinstance(found, tuple) else ((), found))
     with equation.ctx.manager:
         results = primitive.bind(*functions, *operands, **keywords)
     return results if primitive.multiple_results else [results]
@@ -186,7 +187,7 @@ def staging() -> Callable[[Any, Sequence[Any]], Sequence[Any]] | None:
 
     def stage(equation: Any, operands: Sequence[Any]) -> Sequence[Any]:
         source = where()
-        tracers = [trace.to_jaxpr_tracer(x, source) for x in operands]
+        tracers: list[Any] = [trace.to_jaxpr_tracer(x, source) for x in operands]
         types = [v.aval for v in equation.outvars]
         facts = equation.primitive, equation.params, equation.effects, source, equation.ctx
         return trace.emit_eqn(tracers, types, *facts)
@@ -198,7 +199,8 @@ def replayer(closed: Any) -> Callable[..., Sequence[Any]]:
     """A function that replays the equations of a closed jaxpr into the current trace."""
     equations = closed.jaxpr.eqns
     calls = any(True for eqn in equations for _ in core.jaxprs_in_params(eqn.params))
-    whole = jax.jit(core.jaxpr_as_fun(closed), inline=True) if calls or len(equations) > _FEW_EQUATIONS else None
+    long = calls or len(equations) > _FEW_EQUATIONS
+    whole = cast("Callable[..., Any]", jax.jit(core.jaxpr_as_fun(closed), inline=True)) if long else None
 
     def write(*arguments: Any) -> Sequence[Any]:
         stage = staging()
@@ -215,11 +217,12 @@ def replayer(closed: Any) -> Callable[..., Sequence[Any]]:
 
 def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> Any:
     """The closed jaxpr of a function on arguments of these types, without the checks of `jax.make_jaxpr`."""
-    if trace_to_jaxpr_dynamic is None or linear_util is None or api_util is None:
+    trace: Callable[..., Any] | None = getattr(partial_eval, "trace_to_jaxpr_dynamic", None)
+    if trace is None or linear_util is None or api_util is None:
         return jax.make_jaxpr(function)(*arguments)
     about = api_util.debug_info("jaxpr_of", function, tuple(arguments), {})
     wrapped = linear_util.wrap_init(function, debug_info=about)
-    jaxpr, _, consts = trace_to_jaxpr_dynamic(wrapped, [jax.typeof(x) for x in arguments])[:3]
+    jaxpr, _, consts = trace(wrapped, [jax.typeof(x) for x in arguments])[:3]
     return core.ClosedJaxpr(jaxpr, consts)
 
 
@@ -250,9 +253,9 @@ def code_of(written: bytes) -> bytes:
             if pid[0] == "exec":
                 found.append(pid[1])
                 return None  # XLA would load the program here, which takes a twentieth of the time to compile it
-            return super().persistent_load(pid)
+            return cast("Any", super().persistent_load(pid))
 
-    Reader(io.BytesIO(written), jax.devices()[0].client).load()
+    Reader(io.BytesIO(written), cast("Any", jax.devices()[0]).client).load()
     (code,) = found
     return code
 
@@ -268,7 +271,8 @@ def call_of_trees(compiled: Any, arguments: tuple[Any, ...], results: Any) -> Ca
     Raises TypeError, before anything runs, for arguments of other shapes, types or structure than these.
     """
     try:
-        about = jax.tree.structure((arguments, {})).unflatten(jax.tree.leaves(compiled.args_info))
+        _, structure = flat_tree((arguments, {}))
+        about = structure.unflatten(jax.tree.leaves(compiled.args_info))
         made = jax.stages.Compiled(
             _without_effects(compiled._executable), compiled._params.const_args, about, results, True
         )
@@ -312,7 +316,7 @@ def setting(name: str, default: Any = None) -> Any:
 
 def settings() -> dict[str, Any]:
     """All of JAX's settings in the current scope."""
-    return {name: getattr(jax.config, name, value) for name, value in jax.config.values.items()}
+    return {name: getattr(jax.config, name, value) for name, value in cast("dict[str, Any]", jax.config.values).items()}
 
 
 @contextlib.contextmanager
@@ -352,7 +356,7 @@ def job_values(key: str, mine: str, seconds: float) -> list[str | None]:
     """The value that each process of a `jax.distributed` job sets for a key; None for those that are too late."""
     from jax._src.distributed import global_state
 
-    client: Any = global_state.client
+    client = cast("Any", global_state.client)
     client.key_value_set(f"{key}/{global_state.process_id}", mine)
     found: list[str | None] = []
     limit = time.monotonic() + seconds

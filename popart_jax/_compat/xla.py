@@ -10,13 +10,16 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as JAX does
 
 import numpy as np
-from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssue]
+from jaxlib import xla_client
 from jaxlib.version import __version__
+
+_jax = import_module("jaxlib._jax")  # its types say nothing
 
 _TRIED = ("0.10.", "0.11.")
 
@@ -30,14 +33,18 @@ class Kind:
     weak_type: bool = False
 
 
-_ASKED = {
+def _replicated(*_: object) -> Any:
+    return cast("Any", xla_client.HloSharding.replicate())
+
+
+_ASKED: dict[str, Any] = {
     "memory_kind": None,
     "is_fully_replicated": True,
-    "_to_xla_hlo_sharding": lambda *_: xla_client.HloSharding.replicate(),
+    "_to_xla_hlo_sharding": _replicated,
 }
 """Attributes of JAX's single-device sharding that XLA's client reads."""
 
-_SingleDevice: Any = type("_SingleDevice", (xla_client.SingleDeviceSharding,), _ASKED)
+_SingleDevice: Any = type("_SingleDevice", (cast("type", xla_client.SingleDeviceSharding),), _ASKED)
 
 
 def was_tried() -> bool:
@@ -47,7 +54,7 @@ def was_tried() -> bool:
 
 @cache
 def _client() -> Any:
-    return xla_client.make_cpu_client()
+    return cast("Any", xla_client.make_cpu_client())
 
 
 @cache

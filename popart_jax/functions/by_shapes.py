@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 
-from .._compat.jax import Tracer, call_of_trees, compile_with, setting
+from .._compat.jax import Tracer, call_of_trees, compile_with, flat_tree, setting
 from ..errors import popart_exception
 from ..execution.compiled import Memory, room_of
 from ..execution.room import Room
@@ -116,7 +116,7 @@ class ByShapes:
                 return self._shortest(*args)
             except (TypeError, ValueError):  # other shapes, types or devices, or a transformation
                 pass
-        leaves, tree = jax.tree.flatten(args)
+        leaves, tree = flat_tree(args)
         if any(isinstance(x, Tracer) for x in leaves):
             return self._inside(*args)
         if setting("jax_disable_jit") or _are_elsewhere((*self._weights, *leaves)):
@@ -181,14 +181,14 @@ class ByShapes:
         except Exception as err:  # a damaged file: XLA's errors have no narrower class
             module_logger("session").warning("Failed to load compiled programs from %s: %s", path, err)
             return None
-        shared, out = facts["shared"], jax.tree.structure(facts["results"])
+        shared, out = facts["shared"], flat_tree(facts["results"])[1]
         return Compiled(call, preparation, self._taken(preparation, shared), shared, out)
 
     def _compile(self, tree: Any, avals: Sequence[Any]) -> Compiled:
         count, out = len(self._weights), []
 
         def flat(*args: Any) -> tuple[Any, ...]:
-            results, structure = jax.tree.flatten(self._fn(args[:count], *jax.tree.unflatten(tree, args[count:])))
+            results, structure = flat_tree(self._fn(args[:count], *jax.tree.unflatten(tree, args[count:])))
             out[:] = [structure]
             return tuple(results)
 
@@ -207,7 +207,7 @@ class ByShapes:
             return tuple(self._weights)
         key = shared or str(len(self._prepared))
         if key not in self._prepared:
-            self._prepared[key] = preparation.take(self._weights, jax.device_put)
+            self._prepared[key] = preparation.take(self._weights, cast("Callable[..., jax.Array]", jax.device_put))
         return self._prepared[key]
 
     def _call(self, traced: Any) -> Any:
@@ -236,7 +236,7 @@ def in_order(names: Collection[str]) -> Callable[[Any], Any]:
         return lambda results: results
 
     def ordered(results: Any) -> Any:
-        outputs, *state = results if isinstance(results, tuple) else (results,)
+        outputs, *state = cast("tuple[Any, ...]", results) if isinstance(results, tuple) else (results,)
         found = {name: outputs[name] for name in names}
         return (found, *state) if state else found
 

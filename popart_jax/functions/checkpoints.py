@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ import numpy as np
 
 from ipu_model.whole_files import replace_folder
 
+from .._compat.jax import flat_tree
 from ..errors import popart_exception
 from ..model.files.orbax_files import checkpointer, orbax, read_part
 from ..model.files.safetensors import read_safetensors, write_safetensors
@@ -98,11 +99,12 @@ def load_checkpoint(path: str | Path, like: Any) -> Any:
     _require_same(path, wanted, found)
     with precision(wide=True):
         leaves = [_restored(found[name], leaf) for name, leaf in wanted.items()]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+    return jax.tree.unflatten(flat_tree(like)[1], leaves)
 
 
 def _leaves(tree: Any) -> dict[str, Any]:
-    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_leaves_with_path(tree))
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
 
 
 def _is_key(leaf: Any) -> bool:
@@ -114,7 +116,7 @@ def _stored(name: str, leaf: Any) -> Any:
     if _is_key(leaf):
         return jax.random.key_data(leaf)
     if isinstance(leaf, (jax.Array, np.ndarray)):
-        return leaf
+        return cast("Any", leaf)
     if isinstance(leaf, (bool, int, float, np.generic)):
         return np.asarray(leaf)
     raise popart_exception(f"Leaf {name} is a {type(leaf).__name__}; a checkpoint holds arrays and numbers.")
@@ -123,7 +125,7 @@ def _stored(name: str, leaf: Any) -> Any:
 def _restored(x: Any, leaf: Any) -> Any:
     """A stored array as a leaf of the same kind as `leaf`."""
     if _is_key(leaf):
-        return jax.random.wrap_key_data(jnp.asarray(x), impl=jax.random.key_impl(leaf))
+        return cast("jax.Array", jax.random.wrap_key_data(jnp.asarray(x), impl=jax.random.key_impl(leaf)))
     if isinstance(leaf, jax.Array):
         return x if isinstance(x, jax.Array) else jax.device_put(np.array(x), leaf.sharding)
     return np.array(x) if isinstance(leaf, np.ndarray) else type(leaf)(np.asarray(x).item())

@@ -66,7 +66,7 @@ class Choice:
 
     trainable: tuple[str, ...]
     state: tuple[str, ...] = ()
-    frozen: Mapping[str, str] = field(default_factory=dict)
+    frozen: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def choose(stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: Trainable | None) -> Choice:
@@ -221,7 +221,10 @@ def _is_mask(tensor: Any) -> bool:
 def _matching(stored: Mapping[str, Stored], trainable: Trainable) -> tuple[str, ...]:
     if callable(trainable) and not isinstance(trainable, re.Pattern):
         names = _takes_names(trainable)
-        picks = lambda n, one: trainable(n) if names else trainable(n, np.asarray(one.tensor.numpy()))  # noqa: E731
+
+        def picks(name: str, one: Stored) -> Any:
+            return trainable(name) if names else trainable(name, np.asarray(one.tensor.numpy()))
+
         return tuple(name for name, one in stored.items() if picks(name, one))
     if not isinstance(trainable, (str, re.Pattern, Iterable)):
         raise popart_exception(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial, wraps
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -164,9 +164,8 @@ class OnnxFunction:
         jitted = jax.jit(partial(self._walk, cuts=True), static_argnums=4)
 
         def call(params: Any, inputs: Any, key: Any, state: Any, trains: bool) -> Any:
-            found = jitted(params, inputs, key, state, trains)
-            whole = jax.tree.map(lambda x: x.cut() if isinstance(x, Uncut) else x, found, is_leaf=_is_uncut)
-            return self._in_order(whole)
+            found = cast("Any", jitted(params, inputs, key, state, trains))
+            return self._in_order(jax.tree.map(_cut, found, is_leaf=_is_uncut))
 
         return self.exactly(call)
 
@@ -416,8 +415,13 @@ def _is_uncut(x: Any) -> bool:
     return isinstance(x, Uncut)
 
 
+def _cut(x: Any) -> Any:
+    return x.cut() if isinstance(x, Uncut) else x
+
+
 def _traced(x: Any) -> Any:
     """A folded output as a JAX array: as NumPy it would lose its 64 bits outside the x64 scope."""
     if holds_symbols(x):
         return at_run_time(x)
-    return jnp.asarray(x) if isinstance(x, np.ndarray) and x.dtype.kind in "biufc" else x
+    array: Any = x
+    return jnp.asarray(array) if isinstance(x, np.ndarray) and array.dtype.kind in "biufc" else array

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,12 @@ def check_tree(params: Any, wanted: Collection[str] = (), known: Collection[str]
         raise popart_exception(
             f"Parameters are a dictionary of arrays by name, as to_jax returns them; got {type(params).__name__}."
         )
-    for name, x in params.items():
+    held = cast("Mapping[Any, Any]", params)
+    for name, x in held.items():
         if not hasattr(x, "dtype") and not isinstance(x, (int, float, list, tuple)):
             raise popart_exception(f"Parameter '{name}' is an array of numbers; got {type(x).__name__}.")
-    missing = [name for name in wanted if name not in params]
-    unknown = [] if known is None else [name for name in params if name not in known]
+    missing = [name for name in wanted if name not in held]
+    unknown = [] if known is None else [name for name in held if name not in known]
     if missing or unknown:
         raise popart_exception(
             f"Parameters do not match the model: missing {missing[:10]}, unknown {unknown[:10]}.\n"
@@ -62,10 +63,10 @@ def check_state(state: Any, wanted: Collection[str]) -> None:
     popart_exception
         The message names what is missing or unknown.
     """
-    if not isinstance(state, Mapping) or set(state) != set(wanted):
-        given = sorted(state) if isinstance(state, Mapping) else type(state).__name__
+    names = sorted(cast("Mapping[Any, Any]", state)) if isinstance(state, Mapping) else type(state).__name__
+    if names != sorted(wanted):
         raise popart_exception(
-            f"The state of this model has the names {sorted(wanted)}; got {given}.\n"
+            f"The state of this model has the names {sorted(wanted)}; got {names}.\n"
             "  fix: begin with fn.initial_state, then pass what the last call returned."
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def as_mapping(graph: ir.Graph, inputs: Any) -> Mapping[str, Any]:
         A single array for a model of several inputs.
     """
     if isinstance(inputs, Mapping):
-        return inputs
+        return cast("Mapping[str, Any]", inputs)
     needed = needed_inputs(graph)
     if len(needed) != 1:
         raise popart_exception(
@@ -74,10 +74,10 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
     """
     tensor = value is not None and isinstance(value.type, ir.TensorType)
     if isinstance(x, dict) or (not tensor and (isinstance(x, list) or x is None)):  # ai.onnx.ml has maps as inputs
-        return x
+        return cast("Any", x)
     if value is not None and _is_sequence(value.type):
         if isinstance(x, tuple):
-            return list(x)
+            return list(cast("tuple[Any, ...]", x))
         raise popart_exception(f"Input '{value.name}' is declared as a sequence; feed a list, not {type(x).__name__}.")
     array = x if isinstance(x, jax.Array) else _array(value, x)
     if value is not None:
@@ -117,10 +117,13 @@ class Ready:
         popart_exception
             Inputs that `check_inputs` refuses, and texts.
         """
-        if not isinstance(inputs, Mapping) or all(self._is_fine(name, x) for name, x in inputs.items()):
+        if not isinstance(inputs, Mapping):
             return inputs
+        given = cast("Mapping[str, Any]", inputs)
+        if all(self._is_fine(name, x) for name, x in given.items()):
+            return given
         with self._precision():
-            fed = check_inputs(self._graph, inputs)
+            fed = check_inputs(self._graph, given)
         texts = [n for n, x in fed.items() if isinstance(x, np.ndarray) and x.dtype.kind in "OUS"]
         if texts:
             raise popart_exception(

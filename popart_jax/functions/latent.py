@@ -66,7 +66,8 @@ def open_weights(model: ir.Model) -> dict[str, Latent]:
     """
     inline(model)
     pass_rounding(model)
-    graph, found = model.graph, {}
+    graph = model.graph
+    found: dict[str, Latent] = {}
     for name, value in list(graph.initializers.items()):
         latent = _latent(value)
         if latent is None:

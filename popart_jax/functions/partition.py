@@ -76,8 +76,8 @@ class TensorSplit:
     """
 
     specs: dict[str, PartitionSpec]
-    split: set[str] = field(default_factory=set)
-    summed: set[str] = field(default_factory=set)
+    split: set[str] = field(default_factory=set[str])
+    summed: set[str] = field(default_factory=set[str])
 
 
 def tensor_parallel(graph: ir.Graph, shapes: Shapes, mesh: Mesh, axis: str) -> dict[str, PartitionSpec]:

@@ -44,7 +44,11 @@ class ShardedFunction:
             As for the function itself.
         """
         held = {n: jax.lax.with_sharding_constraint(x, self.sharding(n)) for n, x in params.items()}
-        split = jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, self._of_input(x)), inputs)
+
+        def place(x: Any) -> Any:
+            return jax.lax.with_sharding_constraint(x, self._of_input(x))
+
+        split = jax.tree.map(place, inputs)
         return self.fn(held, split, key, **keywords)
 
     def place(self, params: Mapping[str, Any]) -> dict[str, jax.Array]:

@@ -131,7 +131,7 @@ def _expand(graph: ir.Graph, node: ir.Node, opsets: Mapping[str, int]) -> None:
             f"straight_through: node '{node.name}' is a {node.op_type}, through which no gradient can be passed.\n"
             "  fix: quantise the model in the QDQ format."
         )
-    real = []
+    real: list[ir.Value] = []
     for number, (value, scale, zero) in enumerate(data):
         axis = ir.AttrInt64("axis", _axis(node, number))
         real.append(_before(graph, node, "DequantizeLinear", [value, scale, zero], [axis]))
@@ -155,7 +155,8 @@ def _parsed(node: ir.Node, opsets: Mapping[str, int]) -> tuple[list[tuple[Any, A
     names = [operand_name(node, i, opsets).lower() for i in range(len(node.inputs))]
     names += ["", "", ""]
     values = [*node.inputs, None, None, None]
-    data, result, bias, i = [], None, None, 0
+    data: list[tuple[Any, Any, Any]] = []
+    result, bias, i = None, None, 0
     while i < len(node.inputs):
         variadic = node.op_type == "QLinearConcat" and i >= 2
         if "scale" in names[i] and not variadic:

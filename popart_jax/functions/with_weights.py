@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import jax
 
+from .._compat.jax import flat_tree
 from .by_shapes import ByShapes
 
 
@@ -51,9 +52,13 @@ class Inference:
         in_order: Callable[[Any], Any],
     ) -> None:
         self._ready, self._in_order = ready, in_order
-        flat, tree = jax.tree.flatten(params)
+        flat, tree = flat_tree(params)
+
+        def of_weights(weights: Any, inputs: Any, key: Any) -> Any:
+            return fn(jax.tree.unflatten(tree, weights), inputs, key)
+
         self._programs = ByShapes(
-            lambda weights, inputs, key: fn(jax.tree.unflatten(tree, weights), inputs, key),
+            of_weights,
             flat,
             options,
             tuning,

@@ -20,7 +20,9 @@ from ._building.create import Out
 from .ops.utils import check_operands
 from .tensor import Tensor
 
-Shapes = Callable[..., Sequence[tuple[tuple[int, ...], Any]]]
+Made = tuple[tuple[int, ...], Any]
+"""Shape and type of an output."""
+Shapes = Callable[..., Sequence[Made]]
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ def create_grad_graph_info(
     by_name = {t.name: t for t in fwd_tensors}
     values = saved if saved is not None else {t: by_name[t.name] for t in grad_graph.inputs if t.name in by_name}
     gradient, value = ExpectedConnectionType.FwdGrad, ExpectedConnectionType.Fwd
-    inputs = []
+    inputs: list[ExpectedConnection] = []
     for tensor in grad_graph.inputs:
         if tensor in grad_input_to_fwd_output:
             inputs.append(ExpectedConnection._make(grad_input_to_fwd_output[tensor], gradient))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeGuard, TypeVar, cast
 
 from ..popxl import Tensor
 
@@ -24,6 +24,10 @@ def to_mapping(key: DotTree[K], value: DotTree[V]) -> dict[K, V]:
     """Leaves of `key` to leaves of `value`, for the flat names that both trees have."""
     targets = value.to_dict()
     return {leaf: targets[name] for name, leaf in key.to_dict().items() if name in targets}
+
+
+def _is_tree(entry: Any) -> TypeGuard[DotTree[Any]]:
+    return isinstance(entry, DotTree)
 
 
 def _checked(key: str | int) -> str:
@@ -115,7 +119,7 @@ class DotTree(Generic[L]):
     def _nested(self, first: str) -> DotTree[L]:
         """The tree at a key of this level; KeyError for a leaf."""
         found = self._map[first]
-        if not isinstance(found, DotTree):
+        if not _is_tree(found):
             raise KeyError(f"Key exists ({first}) but is not a sub-DotTree of type {type(self).__name__}")
         return found
 
@@ -148,14 +152,14 @@ class DotTree(Generic[L]):
             self._map[name] = value
             return
         nested = self._map.get(name)
-        target = nested.copy() if isinstance(nested, DotTree) else type(self)()
+        target = nested.copy() if _is_tree(nested) else type(self)()
         target.insert(rest, value, overwrite)
         self._map[name] = target
 
     def update(self, values: DotTree[L], overwrite: bool = False) -> None:
         """Insert every entry of another tree; nested trees are copied."""
         for key, value in values._map.items():
-            self.insert(key, value.copy() if isinstance(value, DotTree) else value, overwrite)
+            self.insert(key, value.copy() if _is_tree(value) else value, overwrite)
 
     def pop(self, key: str) -> Any:
         """Remove and return the entry at a (dotted) key."""
@@ -246,13 +250,13 @@ class DotTree(Generic[L]):
     def map(self: CLS, fn: Callable[[Any], Any]) -> CLS:
         """A tree of the same shape with `fn` applied to each leaf."""
         other = type(self)()
-        other._map.update((k, v.map(fn) if isinstance(v, DotTree) else fn(v)) for k, v in self._map.items())
+        other._map.update((k, v.map(fn) if _is_tree(v) else fn(v)) for k, v in self._map.items())
         return other
 
     def _clear(self) -> None:
         """Remove all leaves; nested trees stay linked."""
         for key, value in list(self._map.items()):
-            if isinstance(value, DotTree):
+            if _is_tree(value):
                 value._clear()
             else:
                 del self._map[key]

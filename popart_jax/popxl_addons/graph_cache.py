@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from .. import popxl
@@ -44,9 +44,10 @@ def argument_hash(arg: Any) -> int:
     if isinstance(arg, popxl.ReplicaGrouping):
         return hash(tuple(arg.assignment))
     if isinstance(arg, Mapping):
-        return hash(tuple((key, argument_hash(value)) for key, value in arg.items()))
+        return hash(tuple((key, argument_hash(value)) for key, value in cast("Mapping[Any, Any]", arg).items()))
     if isinstance(arg, Sequence) and not isinstance(arg, (str, bytes)):
-        return hash((type(arg), tuple(argument_hash(value) for value in arg)))
+        values = cast("Sequence[Any]", arg)
+        return hash((type(values), tuple(map(argument_hash, values))))
     return hash(arg)
 
 
@@ -94,7 +95,7 @@ def _tensors(values: Iterable[Any]) -> list[popxl.Tensor]:
         if isinstance(value, popxl.Tensor):
             found.append(value)
         elif isinstance(value, (list, tuple)):
-            found.extend(v for v in value if isinstance(v, popxl.Tensor))
+            found.extend(v for v in cast("Sequence[Any]", value) if isinstance(v, popxl.Tensor))
         elif isinstance(value, Mapping):
-            found.extend(v for v in value.values() if isinstance(v, popxl.Tensor))
+            found.extend(v for v in cast("Mapping[Any, Any]", value).values() if isinstance(v, popxl.Tensor))
     return found

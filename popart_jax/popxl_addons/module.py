@@ -78,12 +78,13 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
             raise ValueError(f"grad_inlining_error should be one of {_ON_INLINING}, got {grad_inlining_error!r}")
         self._variable_factories = NamedVariableFactories()
         self._named_inputs = NamedTensors()
-        self._submodules = []
-        self._called_graphs_grad_info = {}
+        self._submodules: list[Module] = []
+        self._called_graphs_grad_info: dict[popxl.Graph, GradGraphInfo] = {}
         self._name_scope = None
         self._grad_inlining_error = grad_inlining_error
         self._outlining = False
-        self._cached = {} if cache is not None and cache is not False else None
+        cached = cache is not None and cache is not False
+        self._cached: dict[Any, tuple[NamedVariableFactories, GraphWithNamedArgs]] | None = {} if cached else None
         self.aux = Aux()
         self.var_grad: VarGrad | NoVarGrad = NoVarGrad()
         if self._cached is not None and self.implements_grad_graph:

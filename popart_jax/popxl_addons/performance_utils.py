@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from .. import popxl
 from ..popxl.utils import table_to_string
@@ -70,7 +70,10 @@ def evaluate_FLOPs(graph: popxl.Graph) -> Breakdown:
 
 
 def _times(counts: Breakdown, factor: int) -> Breakdown:
-    return {key: _times(value, factor) if isinstance(value, dict) else value * factor for key, value in counts.items()}
+    return {
+        key: _times(cast("Breakdown", value), factor) if isinstance(value, dict) else value * factor
+        for key, value in counts.items()
+    }
 
 
 def _flat(counts: Breakdown, prefix: str = "") -> Iterator[tuple[str, int]]:
@@ -78,7 +81,7 @@ def _flat(counts: Breakdown, prefix: str = "") -> Iterator[tuple[str, int]]:
     for key, value in counts.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
-            yield from _flat(value, f"{name}.")
+            yield from _flat(cast("Breakdown", value), f"{name}.")
         else:
             yield name, value
 

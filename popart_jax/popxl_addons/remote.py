@@ -65,7 +65,7 @@ def named_variable_buffers(
     ValueError
         Another type, or a number outside 1 to the size of the group.
     """
-    made = {}
+    made: dict[str, popxl.RemoteBuffer] = {}
     for name, factory in factories.to_dict().items():
         shards = _shards(name, factory, shard_over_dict)
         spec = TensorSpec(factory.shape, factory.dtype, factory.meta_shape or ())

@@ -189,7 +189,7 @@ class TaskSession(popxl.Session):
 
 
 def _listed(streams: Any) -> list[Any]:
-    return list(streams.values()) if isinstance(streams, Mapping) else list(streams)
+    return list(cast("Mapping[Any, Any]", streams).values() if isinstance(streams, Mapping) else streams)
 
 
 def _report(stored: set[str], state: set[str], how: ReportMissingMethods) -> None:

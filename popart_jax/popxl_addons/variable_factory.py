@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -54,7 +54,8 @@ def _as_array(value: Any) -> np.ndarray:
     known = isinstance(value, (np.ndarray, np.generic, int, float, bool, Iterable)) or hasattr(value, "detach")
     if not known or isinstance(value, (str, bytes)):
         raise ValueError(f"`data_iter` must be of a numpy array, torch tensor or iterable. It provided: {value}.")
-    return to_numpy(value, copy=False) if hasattr(value, "detach") else np.asarray(value)
+    given = cast("Any", value)
+    return to_numpy(given, copy=False) if hasattr(given, "detach") else np.asarray(given)
 
 
 class VariableFactory:
@@ -200,7 +201,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         read_only_if_exists: bool = False,
     ) -> NamedTensors:
         """Variables from all factories, in alphabetical order, named ``<prefix>.<key>`` or ``<key>``."""
-        made = {}
+        made: dict[str, popxl.Tensor] = {}
         for key, factory in self._sorted():
             made[key] = factory.create_tensor(_joined(prefix, key), empty, memmap_dir, read_only_if_exists)
         return NamedTensors.from_dict(made)
@@ -216,7 +217,7 @@ class NamedVariableFactories(DotTree[VariableFactory]):
     ) -> NamedTensors:
         """Remote variables in the buffers of the same keys."""
         places = buffers.to_dict()
-        made = {}
+        made: dict[str, popxl.Tensor] = {}
         for key, factory in self._sorted():
             name = _joined(prefix, key)
             made[key] = factory.create_remote_tensor(places[key], entry, name, empty, memmap_dir, read_only_if_exists)

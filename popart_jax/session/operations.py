@@ -79,9 +79,9 @@ class Attribute:
 class OpDefinition:
     """Inputs, outputs and attributes of an operator."""
 
-    inputs: list[Input] = field(default_factory=list)
-    outputs: list[Output] = field(default_factory=list)
-    attributes: dict[str, Attribute] = field(default_factory=dict)
+    inputs: list[Input] = field(default_factory=list[Input])
+    outputs: list[Output] = field(default_factory=list[Output])
+    attributes: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
 
     Input = Input
     Output = Output
@@ -167,7 +167,7 @@ def _schema(identifier: OperatorIdentifier) -> onnx.defs.OpSchema | None:
 
 
 def _types(parameter: onnx.defs.OpSchema.FormalParameter) -> list[DataType]:
-    found = []
+    found: list[DataType] = []
     for text in parameter.types:
         name = text.removeprefix("tensor(").removesuffix(")").upper()
         if name in BY_NAME:

@@ -131,7 +131,7 @@ class Runner:
     def _run_synthetic(self, engine: Engine, handle: str) -> None:
         mode = self._prepared.request.options.syntheticDataMode
         rng = np.random.default_rng(0)
-        feeds = {}
+        feeds: dict[str, np.ndarray] = {}
         for s in engine.programs[handle].streams:
             if mode is SyntheticDataMode.Zeros or s.device.kind not in "f":
                 feeds[s.name] = np.zeros(s.shape, s.device)

@@ -41,7 +41,7 @@ def _facts(prepared: Prepared) -> Mapping[str, str]:
         **{f"weight '{name}'": value for name, value in prepared.initial.items()},
         **{f"option {n}": v for n, v in vars(request.options).items() if n not in _OWN},
     }
-    found = {}
+    found: dict[str, str] = {}
     for name, value in facts.items():
         with contextlib.suppress(Undescribed):  # such as functions that the program defines
             found[name] = _short(described(value))

@@ -133,7 +133,7 @@ def _load_start(asked: Asked, place: Place, data: wire.Data) -> Start | None:
 
 def _read(place: Place, kinds: Mapping[str, Any], data: wire.Data) -> None:
     """Read the initializers from the model."""
-    waiting = []
+    waiting: list[tuple[Any, np.ndarray]] = []
     for index, where in place.model.places.items():
         dtype, shape = kinds[str(index)]
         array = aligned_empty(shape, dtype)

@@ -384,5 +384,8 @@ class Constant(Tensor, tensor_type="Const"):
         return self._value.meta["host"]
 
 
-TensorByRef = NewAliasAnnotation("TensorByRef", Tensor)
+if TYPE_CHECKING:
+    TensorByRef = Tensor
+else:
+    TensorByRef = NewAliasAnnotation("TensorByRef", Tensor)
 """Annotation of a graph's argument: the caller's tensor goes in itself, no copy, so that it may be written."""

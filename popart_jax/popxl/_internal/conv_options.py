@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 class MultiConvOptions:
     """Memory proportions, partial types and the like; lists are empty when nothing was given."""
 
-    availableMemoryProportions: list[float] = field(default_factory=list)
-    partialsTypes: list[str] = field(default_factory=list)
+    availableMemoryProportions: list[float] = field(default_factory=list[float])
+    partialsTypes: list[str] = field(default_factory=list[str])
     planType: str | None = None
     perConvReservedTiles: int | None = None
     cycleBackOff: float | None = None
-    enableConvDithering: list[int] = field(default_factory=list)
+    enableConvDithering: list[int] = field(default_factory=list[int])
 
     def copy(self) -> MultiConvOptions:
         """Independent lists."""

@@ -13,7 +13,7 @@ Key = Hashable
 class TopoCons:
     """Ordering constraints of one graph: `after[op]` holds the operators that must run before `op`."""
 
-    after: dict[Any, list[Any]] = field(default_factory=dict)
+    after: dict[Any, list[Any]] = field(default_factory=dict[Any, list[Any]])
 
     def insert(self, before: Any, after: Any, tied: bool = False) -> None:
         """`before` runs before `after`."""
@@ -50,7 +50,7 @@ class _Frame:
     """One `in_sequence` block: by key, the operators that the next operators must wait for."""
 
     mode: bool | str
-    last: dict[Key, list[Any]] = field(default_factory=dict)
+    last: dict[Key, list[Any]] = field(default_factory=dict[Key, list[Any]])
 
 
 class Sequencer:

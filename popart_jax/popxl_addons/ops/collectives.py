@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, prod
 from typing import Any
 
@@ -12,7 +13,7 @@ from ...errors import popart_exception
 from ...ops import replicas
 from ...ops.arrays import Array
 from ...popxl import ReplicaGrouping, custom_ops, ops
-from ...popxl.custom_ops import GradientOp
+from ...popxl.custom_ops import GradientOp, Made
 from ...popxl.ops._collectives import OPERATORS, group_attributes, group_of, operator_of, refused_gradient
 from ..graph import GraphWithNamedArgs
 from ..named_tensors import NamedTensors
@@ -137,12 +138,20 @@ def _gather(x: Array, /, *, groups: tuple[int, ...]) -> Array:
     return replicas.all_gather(jnp.asarray(x), replicas.groups_from(groups))
 
 
+def _gathered(t: popxl.Tensor, *, groups: Sequence[int]) -> Sequence[Made]:
+    return [((groups[2] * prod(t.shape),), t.dtype)]
+
+
+def _scattered(t: popxl.Tensor, *, op: int, groups: Sequence[int]) -> Sequence[Made]:
+    return [((ceil(prod(t.shape) / groups[2]),), t.dtype)]
+
+
 _GATHER = custom_ops.define(
     "ReplicatedAllGatherStrided",
     _gather,
     domain=DOMAIN,
     names=("replicated_all_gather_strided_out",),
-    shapes=lambda t, *, groups: [((groups[2] * prod(t.shape),), t.dtype)],
+    shapes=_gathered,
     gradient=True,
     reads=(),
 )
@@ -166,7 +175,7 @@ _SCATTER = custom_ops.define(
     _scatter,
     domain=DOMAIN,
     names=("replicated_reduce_scatter_strided_out",),
-    shapes=lambda t, *, op, groups: [((ceil(prod(t.shape) / groups[2]),), t.dtype)],
+    shapes=_scattered,
     gradient=True,
     reads=(),
 )

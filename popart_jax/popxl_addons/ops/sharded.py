@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -17,6 +17,7 @@ from ...ops import replicas
 from ...ops.arrays import Array
 from ...popxl import ReplicaGrouping, custom_ops, ops
 from ...popxl._internal.placement import placement
+from ...popxl.custom_ops import Made
 from ...popxl.ops._collectives import group_attributes, group_of
 from ...popxl.ops.nn import reduction_name
 from .simple import DOMAIN
@@ -59,12 +60,16 @@ def _cross_entropy(logits: Array, indices: Array, /, *, groups: tuple[int, ...])
     return _loss(logits, indices, groups)
 
 
+def _loss_and_softmax(logits: popxl.Tensor, indices: popxl.Tensor, *, groups: Sequence[int]) -> Sequence[Made]:
+    return [(indices.shape, logits.dtype), (logits.shape, logits.dtype)]
+
+
 _CROSS_ENTROPY = custom_ops.define(
     "CrossEntropySharded",
     _cross_entropy,
     domain=DOMAIN,
     names=("cross_entropy_sharded_loss", "cross_entropy_sharded_softmax"),
-    shapes=lambda logits, indices, *, groups: [(indices.shape, logits.dtype), (logits.shape, logits.dtype)],
+    shapes=_loss_and_softmax,
     gradient=True,
 )
 
@@ -103,7 +108,7 @@ def cross_entropy_sharded_loss(
     groups = group_attributes(group_of(replica_grouping))
     loss = _CROSS_ENTROPY.single(logits, indices, **groups)
     if ignore_index is None:
-        return {"mean": ops.mean, "sum": ops.sum, "none": lambda t: t}[reduction](loss)
+        return loss if reduction == "none" else {"mean": ops.mean, "sum": ops.sum}[reduction](loss)
     mask = ops.cast(ops.logical_not(ops.equal(indices, ignore_index)), loss.dtype)
     masked = loss * mask
     if reduction == "none":
@@ -119,6 +124,10 @@ def _cross_entropy_ipus(*tensors: Array, shards: int) -> jax.Array:
     return (jax.nn.logsumexp(wide, -1) - chosen).astype(logits.dtype)
 
 
+def _loss_across_ipus(*tensors: popxl.Tensor, shards: int) -> Sequence[Made]:
+    return [(tensors[shards].shape, tensors[0].dtype)]
+
+
 _ACROSS_IPUS: dict[int, Any] = {}
 
 
@@ -131,7 +140,7 @@ def _across_ipus(shards: int) -> Any:
             domain=DOMAIN,
             class_name=f"CrossEntropyShardedWR{shards}Op",
             names=("cross_entropy_sharded_wr_loss",),
-            shapes=lambda *tensors, shards: [(tensors[shards].shape, tensors[0].dtype)],
+            shapes=_loss_across_ipus,
             gradient=True,
             gradient_of=tuple(range(shards)),
             reads=tuple(f"i{i}" for i in range(shards + 1)),
@@ -192,12 +201,16 @@ def _layer_norm(
     return y.astype(t.dtype), mean[..., 0], inverse[..., 0]
 
 
+def _norm_and_statistics(t: popxl.Tensor, *_: popxl.Tensor, groups: Sequence[int], epsilon: float) -> Sequence[Made]:
+    return [(t.shape, t.dtype), *[(t.shape[:-1], popxl.float32)] * 2]
+
+
 _LAYER_NORM = custom_ops.define(
     "LayerNormDistributed",
     _layer_norm,
     domain=DOMAIN,
     names=("layer_norm_distributed_out", "layer_norm_distributed_mean", "layer_norm_distributed_inv_std"),
-    shapes=lambda t, w, b, *, groups, epsilon: [(t.shape, t.dtype), *[(t.shape[:-1], popxl.float32)] * 2],
+    shapes=_norm_and_statistics,
     gradient=True,
     gradient_of=(0, 1, 2),
 )

@@ -3,6 +3,7 @@
 Annotations stay objects here: `popxl.TensorByRef` is recognised by identity.
 """
 
+import math
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ class AdamOptimizerStep(Module):
     @popxl.in_sequence()
     def build(
         self,
-        var: popxl.TensorByRef,  # pyright: ignore[reportInvalidTypeForm] - an object that marks the parameter
+        var: popxl.TensorByRef,
         grad: popxl.Tensor,
         replica_grouping: popxl.ReplicaGrouping | None = None,
         *,
@@ -45,11 +46,10 @@ class AdamOptimizerStep(Module):
         m, v are running means of g and g^2; u = m'/(sqrt(v') + eps) + weight_decay*var; var -= lr*u.
         """
         assert global_norm is None or global_norm_max is not None, "global_norm needs global_norm_max"
-        target: Any = var
         grad = _unscaled(grad, loss_scaling, global_norm, global_norm_max)
-        first = self._state("first_order", target, first_order_dtype, replica_grouping)
+        first = self._state("first_order", var, first_order_dtype, replica_grouping)
         ops.var_updates.accumulate_moving_average_(first, grad, f=beta1)
-        second = self._state("second_order", target, popxl.float32, replica_grouping)
+        second = self._state("second_order", var, popxl.float32, replica_grouping)
         ops.var_updates.accumulate_moving_average_square_(second, grad, f=beta2)
         correction: dict[str, Any] = {}
         if bias_correction:
@@ -57,15 +57,15 @@ class AdamOptimizerStep(Module):
             step = self.add_variable_input("step", zero, popxl.float32, by_ref=True, replica_grouping=replica_grouping)
             correction = {"time_step": step, "beta1": beta1, "beta2": beta2}
         updater = ops.var_updates.adam_updater(
-            first, second, weight=target, weight_decay=weight_decay, epsilon=eps, **correction
+            first, second, weight=var, weight_decay=weight_decay, epsilon=eps, **correction
         )
-        _apply(target, updater, lr)
+        _apply(var, updater, lr)
 
-    def _state(self, name: str, var: Any, dtype: popxl.dtype, grouping: Any) -> popxl.Tensor:
+    def _state(self, name: str, var: popxl.Tensor, dtype: popxl.dtype, grouping: Any) -> popxl.Tensor:
         """A by-reference input of zeros shaped like the variable."""
         if var.meta_shape:
             shape = var.meta_shape
-            shards = int(np.prod(shape)) // var.nelms
+            shards = math.prod(shape) // var.nelms
             zeros = partial(np.zeros, shape)
             return self.add_replica_sharded_variable_input(
                 name, zeros, dtype, by_ref=True, replica_grouping=grouping, shard_over=shards

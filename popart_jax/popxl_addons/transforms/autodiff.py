@@ -89,7 +89,9 @@ def autodiff_with_accumulation(
     factories: dict[str, VariableFactory] = {}
     inputs: dict[str, popxl.Tensor] = {}
 
-    def add(key: str, shape: tuple[int, ...], dtype: popxl.dtype, grouping: popxl.ReplicaGrouping | None):
+    def add(
+        key: str, shape: tuple[int, ...], dtype: popxl.dtype, grouping: popxl.ReplicaGrouping | None
+    ) -> popxl.Tensor:
         zeros = partial(np.zeros, shape, dtype.as_numpy())
         inputs[key], factories[key] = add_variable_input(key, zeros, dtype, by_ref=True, replica_grouping=grouping)
         return inputs[key]
@@ -98,7 +100,7 @@ def autodiff_with_accumulation(
     gradients = list(bwd.outputs)[len(returned) :]
     with bwd, popxl.in_sequence(False):
         counter = add(COUNTER, (), popxl.float32, None)
-        places = []
+        places: list[popxl.Tensor] = []
         for tensor in accumulated:
             flat = names.get(tensor, sanitise(tensor.name))
             places.append(add(f"accum.{flat}", tensor.shape, tensor.dtype, groupings.get(flat)))

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ... import popxl
 from ...popxl import ops
@@ -96,7 +96,7 @@ def _handles(given: dict[popxl.Tensor, Any]) -> dict[popxl.Tensor, Any]:
     """Legacy tuples as handles, replaced in the given dictionary."""
     for tensor, handle in list(given.items()):
         if isinstance(handle, tuple):
-            given[tensor] = RemoteHandle(*handle)
+            given[tensor] = RemoteHandle(*cast("tuple[Any, ...]", handle))
     return given
 
 
@@ -322,7 +322,10 @@ def batch_serialise_fwd_and_grad(
             grad_loads[inner] = stores[source]
     of_grad = {*info.graph.inputs, *info.graph.outputs}
     grad_loads |= {t: h for t, h in loads.items() if t in info.graph.inputs}
-    split = lambda given, grad: {t: h for t, h in given.items() if (t in of_grad) is grad}  # noqa: E731
+
+    def split(given: Mapping[popxl.Tensor, Any], grad: bool) -> dict[popxl.Tensor, Any]:
+        return {t: h for t, h in given.items() if (t in of_grad) is grad}
+
     forward_loads = {t: h for t, h in loads.items() if t in forward.inputs}
     first = batch_serialise(
         forward_graph,

@@ -34,10 +34,9 @@ class Restore(Module):
     """Reads the entries of a stash one after the other; variable ``counter``."""
 
     @popxl.in_sequence()
-    def build(self, stash: popxl.TensorByRef) -> popxl.Tensor:  # pyright: ignore[reportInvalidTypeForm]
+    def build(self, stash: popxl.TensorByRef) -> popxl.Tensor:
         """Read an entry, then advance the counter."""
-        given: popxl.Tensor = stash
         counter = _counter(self)
-        entry = ops.dynamic_slice(given, counter, axes=[0], sizes=[1], no_overlap=True)
-        ops.increment_mod_(counter, 1, given.shape[0])
-        return ops.reshape(entry, given.shape[1:])
+        entry = ops.dynamic_slice(stash, counter, axes=[0], sizes=[1], no_overlap=True)
+        ops.increment_mod_(counter, 1, stash.shape[0])
+        return ops.reshape(entry, stash.shape[1:])

@@ -92,10 +92,10 @@ class OptionFacts:
     const_loss_scale: bool = True
     exchange: Collection[ExchangeStrategy] = ()
     every_n: bool = False
-    op_types: Collection[str] = field(default_factory=frozenset)
-    variables: Collection[str] = field(default_factory=frozenset)
+    op_types: Collection[str] = field(default_factory=frozenset[str])
+    variables: Collection[str] = field(default_factory=frozenset[str])
     streams: Collection[str] = ()
-    anchors: Mapping[str, str] = field(default_factory=dict)
+    anchors: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def ipus_per_replica(self, options: SessionOptions) -> int:
         """IPUs that one replica has."""
@@ -122,7 +122,7 @@ def check_options(options: SessionOptions, facts: OptionFacts) -> list[str]:
 
 def check_device_options(options: SessionOptions, facts: OptionFacts) -> list[str]:
     """All contradictions that PopART reports in `prepareDevice`."""
-    errors = []
+    errors: list[str] = []
     if options.replicatedGraphCount > 1 and not options.enableReplicatedGraphs:
         errors.append(
             "enableReplicatedGraphs is false, but replicatedGraphCount > 1. Either enable replication, or set the "
@@ -337,7 +337,7 @@ def _loss_scaling(options: SessionOptions, facts: OptionFacts) -> list[str]:
     start = "[AutomaticLossScale transform] "
     if not facts.training:
         return [f"{start}Only compatible when doing training"]
-    errors = []
+    errors: list[str] = []
     if facts.const_loss_scale:
         errors.append(f"{start}The optimizer must have non-const loss scaling")
     if options.enablePipelining and not options.enableGradientAccumulation:
@@ -375,7 +375,7 @@ def _tracked(settings: AutomaticLossScalingSettings, start: str) -> list[str]:
 
 
 def _operator_options(options: SessionOptions, facts: OptionFacts) -> list[str]:
-    errors = []
+    errors: list[str] = []
     if "MatMul" in facts.op_types and options.partialsTypeMatMuls.lower() not in _PARTIALS:
         errors.append(
             f"Unable to get option 'partialsTypeMatMul' from string '{options.partialsTypeMatMuls}'. Possible values "

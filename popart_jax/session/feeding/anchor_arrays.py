@@ -33,7 +33,8 @@ def anchor_shape(kind: Any, batches: int, accumulation: int, replicas: int, shap
 
 def init_anchor_arrays(session: Any) -> dict[str, np.ndarray]:
     """An uninitialised array for each anchor of a session."""
-    flow, arrays = session.dataFlow, {}
+    flow = session.dataFlow
+    arrays: dict[str, np.ndarray] = {}
     for name in flow.anchors():
         info: _TensorInfoCore = session.getInfo(name)
         shape = anchor_shape(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def contiguous(array: Any, name: str, use: str) -> np.ndarray:
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"Array for tensor '{name}' must be a numpy.ndarray, got {type(array).__name__}")
-    array = np.asarray(array)  # no copy; of masked arrays the underlying data, as PopART
+    array = np.asarray(cast("Any", array))  # no copy; of masked arrays the underlying data, as PopART
     if not array.flags.c_contiguous:
         raise popart_exception(
             f"PyStepIO is unable to use the numpy {use} array for tensor '{name}' as it is not c-contiguous (a data "
@@ -83,7 +83,7 @@ class PyStepIO(IStepIO):
             source = self.iterators.get(stream.name)
             if source is None:
                 continue
-            buffer = self.inputs.setdefault(stream.name, np.empty(stream.count, stream.host))
+            buffer = self.inputs.setdefault(stream.name, cast("np.ndarray", np.empty(stream.count, stream.host)))
             filled = 0
             while filled < stream.count:
                 item = next(source, None)

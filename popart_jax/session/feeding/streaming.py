@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -211,12 +211,12 @@ def _named(item: Any, streams: list[StreamFact]) -> dict[str, np.ndarray]:
     """Arrays of one item by the inputs' names."""
     names = [s.name for s in streams]
     if isinstance(item, Mapping):
-        item = {getattr(key, "tensor_id", key): value for key, value in item.items()}
-        lacking = [n for n in names if n not in item]
+        given = {getattr(key, "tensor_id", key): value for key, value in cast("Mapping[Any, Any]", item).items()}
+        lacking = [n for n in names if n not in given]
         if lacking:
-            raise popart_runtime_error(f"An item of the source lacks {lacking}; it has {sorted(map(str, item))}.")
-        return {n: np.asarray(item[n]) for n in names}
-    values = item if isinstance(item, (list, tuple)) else [item]
+            raise popart_runtime_error(f"An item of the source lacks {lacking}; it has {sorted(map(str, given))}.")
+        return {n: np.asarray(given[n]) for n in names}
+    values = cast("Sequence[Any]", item) if isinstance(item, (list, tuple)) else [item]
     if len(values) != len(names):
         raise popart_runtime_error(f"An item of the source has {len(values)} arrays, the session takes {names}.")
     return {n: np.asarray(x) for n, x in zip(names, values, strict=True)}
@@ -239,5 +239,5 @@ def _packed(state: Any) -> Any:
 
 
 def _unpacked(state: Any) -> Any:
-    bytes_alone = isinstance(state, dict) and set(state) == {"bytes"}
-    return base64.b64decode(state["bytes"]) if bytes_alone else state
+    held = cast("dict[Any, Any]", state) if isinstance(state, dict) else {}
+    return base64.b64decode(held["bytes"]) if set(held) == {"bytes"} else cast("Any", state)

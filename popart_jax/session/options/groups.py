@@ -50,7 +50,7 @@ class AccumulateOuterFragmentSettings(Settings):
     """Schedule of the weight updates behind gradient accumulation."""
 
     schedule: AccumulateOuterFragmentSchedule = AccumulateOuterFragmentSchedule.Serial
-    excludedVirtualGraphs: list[int] = field(default_factory=list)
+    excludedVirtualGraphs: list[int] = field(default_factory=list[int])
 
 
 @plain

@@ -6,7 +6,7 @@ import copy
 import sys
 from collections.abc import Callable, MutableMapping
 from functools import cache, partial
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from ..._calls import convert
 from ...logs import module_logger
@@ -40,7 +40,7 @@ class Option:
 
     def converted(self, options: Any, value: Any) -> Any:
         """The value as the option's type; TypeError if it is not."""
-        hint = hints(type(options))[self.name]
+        hint = hints(cast("Any", type(options)))[self.name]
         try:
             result = convert(value, hint)
         except TypeError as err:
@@ -88,6 +88,9 @@ class _Refused(Option):
         options.__getattr__(self.name)
 
 
+_Mutable = cast("Any", MutableMapping)  # its methods' types are not those of dict
+
+
 class WriteThroughDict(dict[str, Any]):
     """A copy of a dictionary option that passes every change on to the option."""
 
@@ -108,8 +111,8 @@ class WriteThroughDict(dict[str, Any]):
         self._store()
 
     # dict's own methods would bypass __setitem__
-    update, setdefault, pop = MutableMapping.update, MutableMapping.setdefault, MutableMapping.pop
-    popitem, clear = MutableMapping.popitem, MutableMapping.clear
+    update, setdefault, pop = _Mutable.update, _Mutable.setdefault, _Mutable.pop
+    popitem, clear = _Mutable.popitem, _Mutable.clear
 
     def __ior__(self, other: Any) -> WriteThroughDict:
         self.update(other)

@@ -27,8 +27,8 @@ class HyperLayout(ScalarPlaces):
         Types of those tensors.
     """
 
-    by_tensor: Mapping[str, int] = field(default_factory=dict)
-    types: Mapping[str, Type] = field(default_factory=dict)
+    by_tensor: Mapping[str, int] = field(default_factory=dict[str, int])
+    types: Mapping[str, Type] = field(default_factory=dict[str, Type])
 
     def inverse_scales(self, optimizer: Optimizer) -> dict[str, int]:
         """Names that automatic loss scaling gives to the scalars with the inverse loss scale, and their places."""

@@ -213,7 +213,7 @@ def _variables(
     """
     training, options = request.loss is not None, request.options
     found: dict[str, HostVariable] = {}
-    constants = set()
+    constants: set[str] = set()
     for name, value in model.graph.initializers.items():
         if value.const_value is None:
             continue
@@ -334,7 +334,7 @@ def _needed_streams(program: Program) -> dict[str, Type]:
     """Streams that anchors, updates or copies depend on."""
     known = names(program.graph)
     shown = {a.source.removeprefix(GRADIENT) for a in program.anchors}
-    want = shown | set(program.copies.values()) | ({program.training.loss} if program.training else set())
+    want = shown | {*program.copies.values(), *([program.training.loss] if program.training else [])}
     live = {known[n] for n in want if n in known}
     for node in reversed(program.graph):
         if not live.isdisjoint(node.outputs) or has_effect(node):

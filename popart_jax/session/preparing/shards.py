@@ -83,7 +83,7 @@ def _split_of(
 
 
 def _devices(replicas: int, asked: str | None) -> int:
-    found = len(jax.devices())
+    found = jax.device_count()
     if asked is not None and not asked.isdecimal():
         raise popart_exception(f"Engine option {DEVICES} is '{asked}': expected a number.")
     parts = found // replicas if asked is None else int(asked)

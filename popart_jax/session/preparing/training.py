@@ -46,7 +46,7 @@ class StepParts:
     program: Program
     types: Mapping[str, Type]
     variables: Mapping[str, HostVariable]
-    state: Mapping[str, np.ndarray] = field(default_factory=dict)
+    state: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     hyper: hyper.HyperLayout | None = None
 
 

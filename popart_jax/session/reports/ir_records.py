@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -51,7 +53,7 @@ def record_ir(facts: IrFacts) -> None:
             tensorId=value.name,
             shape=None if shape is None else f"[{' '.join(map(str, shape))}]",
             elementType=None if value.dtype is None else value.dtype.name,
-            type=_TYPES.get(str(value.meta.get(nodes.KIND)), "ActGrad"),
+            type=_TYPES.get(str(nodes.note(value, nodes.KIND)), "ActGrad"),
         )
 
 
@@ -70,8 +72,8 @@ def _record_op(node: ir.Node, number: int, known: dict[str, object]) -> DebugInf
 
 def _outlined(node: ir.Node, inner: dict[ir.Node, DebugInfo | None], numbers: count[int]) -> dict[str, str]:
     """The ops that a Call replaced get records of their own, paired with those of their copies in the subgraph."""
-    pairs = []
-    for old in node.meta[REPLACED]:
+    pairs: list[tuple[int, int]] = []
+    for old in cast("Sequence[Any]", node.meta[REPLACED]):
         replaced = record(
             old.name, _LAYER, category="op", instanceId=next(numbers), opid=old.opid, inputs=old.inputs,
             outputs=old.outputs, graphId="maingraph", discard=1,

@@ -161,7 +161,7 @@ class Checkpoints:
             str(i): jax.ShapeDtypeStruct(arrays[n].shape, arrays[n].dtype, sharding=arrays[n].sharding)
             for i, n in enumerate(sorted(arrays))
         }
-        values = read_part(path, _ARRAYS, orbax().args.StandardRestore(wanted)) if wanted else {}
+        values: Mapping[str, Any] = read_part(path, _ARRAYS, orbax().args.StandardRestore(wanted)) if wanted else {}
         held.put_back({n: values[str(i)] for i, n in enumerate(sorted(arrays))}, facts["session"])
         if data is not None:
             data.seek(_position(facts["positions"]))

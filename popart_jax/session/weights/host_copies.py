@@ -129,7 +129,7 @@ class HostWeights:
 
     def replace(self, arrays: Mapping[str, np.ndarray], *, ignore_unknown: bool, where: str) -> None:
         """Set (a) for some variables, all or none."""
-        checked = {}
+        checked: dict[str, np.ndarray] = {}
         for name, array in arrays.items():
             variable = self.prepared.variables.get(name)
             if variable is None:

@@ -40,11 +40,11 @@ class SerialiseSettings:
 class ReceptiveOpAttributes:
     """Geometry of convolutions and pools."""
 
-    pads: list[int] = field(default_factory=list)
-    outPads: list[int] = field(default_factory=list)
-    strides: list[int] = field(default_factory=list)
-    dilations: list[int] = field(default_factory=list)
-    inDilations: list[int] = field(default_factory=list)
+    pads: list[int] = field(default_factory=list[int])
+    outPads: list[int] = field(default_factory=list[int])
+    strides: list[int] = field(default_factory=list[int])
+    dilations: list[int] = field(default_factory=list[int])
+    inDilations: list[int] = field(default_factory=list[int])
     auto_pad: Any = AutoPad.NOTSET
     ceil_mode: bool = False
 
