@@ -91,9 +91,12 @@ from . import transforms as transforms
 from ._building import create_graph as _create_graph  # noqa: F401 - these enter what methods of the classes call
 from ._building import dot as _dot  # noqa: F401 - as above
 from ._building import indexing as _indexing  # noqa: F401 - as above
+from ._building.bindings import above as _above
 from ._internal import graph_view, ir_view, tensor_view  # noqa: F401 - as above
-from ._running import driven as _driven  # noqa: F401 - as above
 from .session import Session
+
+# PopART's sessions take a while to import
+_above.enter_at("inference_session", f"{__name__}._running.pb_session", "PopxlInferenceSession")
 
 __all__ = [
     "DeviceToHostStream",

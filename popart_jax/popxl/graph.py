@@ -14,6 +14,7 @@ from ._building.context import get_current_context
 from ._building.tensor import Constant, Tensor, Variable
 from ._internal.created_hooks import CreatedHooks
 from ._internal.enums import TensorType
+from ._internal.operands import tensor_of
 from ._internal.rewrite import adopt
 from ._internal.sequence import TopoCons
 
@@ -90,7 +91,7 @@ class Graph(CreatedHooks):
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """Inputs in order."""
-        return tuple(v.meta["tensor"] for v in self._graph.inputs[:])
+        return tuple(tensor_of(v) for v in self._graph.inputs[:])
 
     @property
     def inputs_by_name(self) -> dict[str, Tensor]:
@@ -100,7 +101,7 @@ class Graph(CreatedHooks):
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         """Outputs in order; one tensor may appear several times."""
-        return tuple(v.meta["tensor"] for v in self._graph.outputs[:])
+        return tuple(tensor_of(v) for v in self._graph.outputs[:])
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -130,7 +130,7 @@ class ReplicaGrouping:
         if self.is_const:
             return self
         least = min(b - a for g in self.groups for a, b in pairwise(g))
-        sizes = []
+        sizes: list[int] = []
         for group in self.groups:
             run = 1
             for a, b in pairwise(group):

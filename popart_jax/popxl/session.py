@@ -270,7 +270,8 @@ class Session:
             if values is None:
                 values = weights.to_replicas(t, self._programs.replicas)
             return weights.every_replica(t, values)
-        return t._host if isinstance(t._host, np.memmap) else np.array(t._host)
+        mapped = t._memmap_arr
+        return np.array(t._host) if mapped is None else mapped
 
     def write_variable_data(self, tensor: Variable, data: np.ndarray) -> None:
         """Replace the host's copy of a variable, and the device's when attached.
@@ -375,7 +376,7 @@ class Session:
             self._need_device()
         if isinstance(inputs, DataStream):
             return self._step(inputs.take(*self._streamed()))
-        given = {} if inputs is None else inputs
+        given: Mapping[HostToDeviceStream, HostScalarTensor] = {} if inputs is None else inputs
         if len(given) != len(self._sources) or any(port.stream not in given for port in self._sources):
             io.check_keys(given, self.expected_inputs(), "input")
         return self._step({port.name: port.feed(given[port.stream], downcast_inputs) for port in self._sources})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -70,19 +70,20 @@ def to_numpy(
     elif dtype is not None and array.dtype != dtype.as_numpy():
         array = array.astype(dtype.as_numpy())
     array = np.ascontiguousarray(array).reshape(array.shape)
-    if (copy and isinstance(x, np.ndarray) and np.shares_memory(array, x)) or (copy and dtypes.is_torch(x)):
-        array = array.copy()
-    return array
+    shares = dtypes.is_torch(x) or (isinstance(x, np.ndarray) and np.shares_memory(array, cast("np.ndarray", x)))
+    return array.copy() if copy and shares else array
 
 
 def _raw(x: Any) -> np.ndarray:
     if dtypes.is_torch(x):
         return x.detach().cpu().numpy()
     if isinstance(x, np.ndarray):
-        return x
-    if isinstance(x, (list, tuple)) and any(dtypes.is_torch(e) for e in x):
-        return np.stack([_raw(e) for e in x])
-    array = np.asarray(x)
+        return cast("np.ndarray", x)
+    if isinstance(x, (list, tuple)):
+        parts = cast("Sequence[Any]", x)
+        if any(dtypes.is_torch(e) for e in parts):
+            return np.stack([_raw(e) for e in parts])
+    array = np.asarray(cast("Any", x))
     if array.dtype == object:
         raise TypeError(f"{x!r} can't become an array of numbers")
     return array

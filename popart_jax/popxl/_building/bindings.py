@@ -7,6 +7,7 @@ modules that import them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,6 +27,14 @@ class Bindings:
             return function
 
         return remember
+
+    def enter_at(self, name: str, module: str, attribute: str) -> None:
+        """Register what a module has under `attribute`; the module is imported by the first call."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return getattr(import_module(module), attribute)(*args, **kwargs)
+
+        self._functions[name] = call
 
     def enter_all(self, functions: Mapping[str, Callable[..., Any]]) -> None:
         """Register functions by name."""

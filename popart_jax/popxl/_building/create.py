@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ from ...ops.registry import TRANSLATION, normal_domain, resolve
 from .._internal.classes import class_of, make_class
 from .._internal.enums import TensorType
 from .._internal.op import Op
+from .._internal.operands import op_of, tensor_of
 from .._internal.settings import Settings
 from ..context import gcg, get_current_context
 from ..dtypes import dtype as Dtype
@@ -138,7 +139,7 @@ def enter(
 
 def result(op: Op, i: int = 0) -> Tensor:
     """Output `i` as a tensor."""
-    return op._node.outputs[i].meta["tensor"]
+    return tensor_of(op._node.outputs[i])
 
 
 def _attributes(plain: dict[str, Any], writes: Any, views: Any, reads: Any, written: Any) -> list[ir.Attr]:
@@ -169,11 +170,11 @@ def attribute(name: str, value: Any) -> ir.Attr:
     if isinstance(value, str):
         return ir.AttrString(name, value)
     if isinstance(value, (bool, int, np.integer)):
-        return ir.AttrInt64(name, int(value))
+        return ir.AttrInt64(name, int(cast("Any", value)))
     if isinstance(value, (float, np.floating)):
-        return ir.AttrFloat32(name, float(value))
+        return ir.AttrFloat32(name, float(cast("Any", value)))
     if isinstance(value, np.ndarray):
-        return ir.AttrTensor(name, ir.tensor(value))
+        return ir.AttrTensor(name, ir.tensor(cast("np.ndarray", value)))
     items = list(value)
     if all(isinstance(v, (bool, int, np.integer)) for v in items):
         return ir.AttrInt64s(name, [int(v) for v in items])
@@ -224,7 +225,7 @@ def _alone(translation: Translation, attributes: Mapping[str, Any], n: int) -> C
 
     def compute(*arrays: Any) -> tuple[Any, ...]:
         found = row.fn(*arrays, **kwargs)
-        return found if isinstance(found, tuple) else (found,)
+        return cast("tuple[Any, ...]", found) if isinstance(found, tuple) else (found,)
 
     return compute
 
@@ -240,8 +241,8 @@ def constant_value(t: Tensor) -> np.ndarray:
     """
     producer = t._value.producer()
     if t._kind is TensorType.Const:
-        return np.asarray(t._value.meta["host"])
-    op: Any = None if producer is None else producer.meta["op"]
+        return np.asarray(cast("np.ndarray", t._value.meta["host"]))
+    op = None if producer is None else op_of(producer)
     if op is None or producer is None or op._called() or has_effect(producer) or _talks(producer):
         raise popart_exception(NO_DATA.format(tensor=t.id))
     operands = [op._inputs().get(i) for i in range(len(producer.inputs))]
@@ -351,7 +352,7 @@ def _as_original(op: Op) -> list[Any] | None:
 
     Some translations can't be asked without a program around them: they read the values of constants, or its state.
     """
-    operands, results = op._node.meta.get(ORIGINAL, (None, {}))
+    operands, results = cast("tuple[Any, dict[int, Any]]", op._node.meta.get(ORIGINAL, (None, {})))
     return [results[i] for i in sorted(results)] if operands == _types(op._inputs()) else None
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any, List, Tuple  # noqa: UP035 - annotations of programs are compared with these
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, List, Tuple, cast  # noqa: UP035 - annotations of programs are compared with these
 
 from ..graph import Graph
 from ..ir import Ir
@@ -55,10 +55,10 @@ def _make_inputs(graph: Graph, signature: inspect.Signature, bound: inspect.Boun
                 bound.arguments[name] = {k: _input(graph, k, v, annotation is TensorByRef) for k, v in value.items()}
         elif isinstance(value, (Tensor, TensorSpec)):
             bound.arguments[name] = _input(graph, name, value, annotation is TensorByRef)
-        elif isinstance(value, (list, tuple)) and _all_tensors(value, value, name):
+        elif isinstance(value, (list, tuple)) and _all_tensors(items := cast("Sequence[Any]", value), items, name):
             listed = annotation in _BY_REF_LISTS if annotation is not TensorByRef else True
             by_ref = listed and (annotation is not TensorByRef or parameter.kind is _KINDS.VAR_POSITIONAL)
-            made = [_input(graph, f"{name}_{i}", v, by_ref) for i, v in enumerate(value)]
+            made = [_input(graph, f"{name}_{i}", v, by_ref) for i, v in enumerate(items)]
             bound.arguments[name] = tuple(made) if parameter.kind is _KINDS.VAR_POSITIONAL else made
 
 

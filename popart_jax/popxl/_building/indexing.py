@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,13 +23,14 @@ def index(t: Tensor, key: Any) -> Tensor:
     """
     if isinstance(key, (bool, str)):
         raise _invalid(key)
-    if isinstance(key, (int, slice)) or (isinstance(key, tuple) and all(_is_position(k) for k in key)):
-        return _static(t, key if isinstance(key, tuple) else (key,))
+    parts = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else None
+    if isinstance(key, (int, slice)) or (parts is not None and all(map(_is_position, parts))):
+        return _static(t, (cast("Any", key),) if parts is None else parts)
     if not isinstance(key, (Tensor, np.ndarray)) and not dtypes.is_torch(key) and not isinstance(key, Iterable):
         raise _invalid(key)
-    if isinstance(key, tuple) and not all(isinstance(k, Iterable) for k in key):
+    if parts is not None and not all(isinstance(k, Iterable) for k in parts):
         raise _invalid(key)
-    chosen = as_tensor(key)
+    chosen = as_tensor(cast("Any", key))
     if chosen.dtype.is_int:
         return operators.gather(t, chosen)
     if chosen.dtype == dtypes.bool:
@@ -51,12 +52,14 @@ def _is_position(k: Any) -> bool:
 def _static(t: Tensor, key: tuple[Any, ...]) -> Tensor:
     if len(key) > t.rank:
         raise TypeError(f"Too many indices for a tensor of rank {t.rank}: {key}.")
-    starts, stops, steps, strides, squeezed = [], [], [], [], []
+    starts, stops = list[int | None](), list[int | None]()
+    steps, strides, squeezed = list[int](), list[int](), list[int]()
     for axis, k in enumerate(key):
         if isinstance(k, slice):
-            step = 1 if k.step is None else k.step
-            starts.append(k.start)
-            stops.append(k.stop)
+            given = cast("slice[Any, Any, Any]", k)
+            step: int = 1 if given.step is None else given.step
+            starts.append(given.start)
+            stops.append(given.stop)
             steps.append(1 if step > 0 else -1)
             strides.append(abs(step))
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -335,7 +335,7 @@ class Variable(Tensor, tensor_type="Variable"):
     @property
     def _memmap_arr(self) -> np.memmap | None:
         """The memory map that is the host's copy, if one is."""
-        return self._host if isinstance(self._host, np.memmap) else None
+        return cast("np.memmap", self._host) if isinstance(self._host, np.memmap) else None
 
     @property
     def replica_grouping(self) -> ReplicaGrouping:
@@ -381,7 +381,7 @@ class Constant(Tensor, tensor_type="Const"):
 
     @property
     def _host(self) -> np.ndarray:
-        return self._value.meta["host"]
+        return cast("np.ndarray", self._value.meta["host"])
 
 
 if TYPE_CHECKING:

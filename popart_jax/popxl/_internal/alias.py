@@ -9,6 +9,7 @@ import onnx_ir as ir
 from ...lowering.effects import effect_of
 from ..graph import Graph
 from ..tensor import Tensor
+from .operands import tensor_of
 
 
 def _pairs(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
@@ -44,7 +45,7 @@ def aliases(tensor: Tensor) -> list[Tensor]:
     while left:
         for value in _beside(left.pop()):
             if (value.name or "") not in found:
-                found[value.name or ""] = value.meta["tensor"]
+                found[value.name or ""] = tensor_of(value)
                 left.append(value)
     return [found[name] for name in sorted(found)]
 

@@ -20,6 +20,7 @@ from ..tensor import Constant
 from .grad_ops import note
 from .gradient_info import ExpectedConnection, ExpectedConnectionType, GradGraphInfo
 from .if_gradient import emit as emit_if
+from .operands import op_of, tensor_of
 from .plan_gradients import Plan, is_forward, parent_of
 from .stitch import provide
 
@@ -39,7 +40,7 @@ class Builder:
     def make(self, step: Step, gradients: Gradients) -> Iterable[tuple[ir.Value, ir.Value]]:
         """See `autodiff.Maker`."""
         self.gradients = gradients
-        op = step.node.meta["op"]
+        op = op_of(step.node)
         emit = _emit_own if "gradient" in op._options else _EMIT.get(op.opType(), _emit)
         made = emit(self, step, op)
         note(op, made, self.forward, gradients)
@@ -47,12 +48,12 @@ class Builder:
 
     def total(self, value: ir.Value, parts: Sequence[ir.Value]) -> ir.Value:
         """See `autodiff.Maker`; as in PopART a single contribution gets a Sum too, unless it is a provided gradient."""
-        t: Tensor = value.meta["tensor"]
+        t: Tensor = tensor_of(value)
         if len(parts) == 1 and parts[0].producer() is None:
             return parts[0]
-        made = [p.meta["op"]._settings for part in parts if (p := part.producer())]
+        made = [op_of(p)._settings for part in parts if (p := part.producer())]
         settings = made[0].copy("Sum") if made else None  # a tensor that is an output twice has two provided gradients
-        return self._create("Sum", [p.meta["tensor"] for p in parts], [_grad_out(t)], settings=settings)[0]._value
+        return self._create("Sum", [tensor_of(p) for p in parts], [_grad_out(t)], settings=settings)[0]._value
 
     def part(self, t: Tensor) -> Out:
         """One contribution to a gradient."""
@@ -62,7 +63,7 @@ class Builder:
     def gradient(self, t: Tensor) -> Tensor | None:
         """The gradient of a forward tensor; None where nothing contributes."""
         found = self.gradients.of(t._value)
-        return None if found is None else found.meta["tensor"]
+        return None if found is None else tensor_of(found)
 
     def zeros(self, t: Tensor) -> Tensor:
         """A zero gradient."""
@@ -126,7 +127,7 @@ def build(plan: Plan) -> GradGraphInfo:
     graph = owner._new_graph(_unique(owner, plan.graph.id))
     b = Builder(plan, graph)
     make, kinds = ExpectedConnection._make, ExpectedConnectionType
-    expected = []
+    expected: list[ExpectedConnection] = []
     with graph:
         seeds = list[tuple[ir.Value, ir.Value]]()
         for t in plan.provided:
@@ -207,7 +208,7 @@ def _operand(value: ir.Value, position: dict[ir.Value, int], node: ir.Node) -> A
     """A forward operand of a template: its position, its constant value if tracing needs it, or its type."""
     if value in position:
         return position[value]
-    t = value.meta["tensor"]
+    t = tensor_of(value)
     row = resolve_node(node, {})
     indices = [i for i, v in enumerate(node.inputs) if v is value]
     if isinstance(t, Constant) and row is not None and any(row.is_static(i) for i in indices):

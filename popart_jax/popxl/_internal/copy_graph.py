@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,7 +20,7 @@ def copy_graph(target: Any, source: Any, inputs: bool, outputs: bool) -> None:
     inputs, outputs : bool
         Whether what the source has as inputs and outputs becomes that of the target.
     """
-    given = source.inputs if inputs else []
+    given: Sequence[Any] = source.inputs if inputs else ()
     for t in given:
         target._pb_graph.addInput(_renamed(target, source, t.id), t._pb_tensor.info)
     for t in source.tensors:
@@ -29,7 +30,7 @@ def copy_graph(target: Any, source: Any, inputs: bool, outputs: bool) -> None:
     for after, befores in source._topo_cons.after.items():
         for before in befores:
             target._topo_cons.insert(copies[before], copies[after])
-    for t in source.outputs if outputs else []:
+    for t in cast("Sequence[Any]", source.outputs if outputs else ()):
         target._pb_graph.markAsOutput(_renamed(target, source, t.id))
 
 

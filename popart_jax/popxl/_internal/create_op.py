@@ -36,7 +36,8 @@ def creator(graph: Graph, class_name: str, *, connected: bool) -> Callable[..., 
     row = all_classes()[class_name]._facts
 
     def make(*args: Any, **named: Any) -> Any:
-        inputs, outputs, rest = (args[0], args[1], args[2:]) if connected else ({}, {}, args)
+        nothing: dict[int, Any] = {}
+        inputs, outputs, rest = (args[0], args[1], args[2:]) if connected else (nothing, nothing, args)
         settings = named.pop("settings", next((a for a in rest if isinstance(a, Settings)), None))
         opid = named.pop("opid", next((a for a in rest if isinstance(a, OperatorIdentifier)), None))
         plain = [a for a in rest if not isinstance(a, (Settings, OperatorIdentifier))]

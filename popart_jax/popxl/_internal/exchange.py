@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -23,12 +23,12 @@ class Part:
     @classmethod
     def of(cls, node: ir.Node) -> Part:
         """The exchange that an unmerged node does."""
-        return cls(node.meta[TRANSLATION][1], dict(node.attributes), list(node.inputs), list(node.outputs))
+        return cls(cast("str", node.meta[TRANSLATION][1]), dict(node.attributes), list(node.inputs), list(node.outputs))
 
 
 def parts(node: ir.Node) -> Sequence[Part]:
     """The exchanges of a node: the parts of a merged exchange, or the node itself."""
-    return node.meta["parts"] if node.op_type == "MultiExchange" else (Part.of(node),)
+    return cast("Sequence[Part]", node.meta["parts"]) if node.op_type == "MultiExchange" else (Part.of(node),)
 
 
 def state_of(op_type: str, attributes: Mapping[str, Any]) -> dict[str, Any]:

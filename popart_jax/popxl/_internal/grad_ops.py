@@ -14,6 +14,7 @@ from .._building.bindings import above
 from .classes import make_class
 from .enums import GradOpInType
 from .gradient_info import ExpectedConnection, ExpectedConnectionType, GradGraphInfo
+from .operands import op_of
 from .plan_gradients import is_forward, steps
 from .values import GradientOf, GradInOutMapper
 
@@ -157,4 +158,4 @@ def note(op: Op, pairs: Sequence[tuple[Tensor, Tensor]], forward: Mapping[str, T
             by_node.setdefault(producer, {})[producer.outputs.index(part._value)] = op._node.inputs.index(target._value)
     for node, outputs in by_node.items():
         made = [(i, *places[v]) for i, v in enumerate(node.inputs) if v in places]
-        node.meta["op"]._gradient = GradientOf(tuple(GradInOutMapper(i, at, kind) for i, kind, at in made), outputs)
+        op_of(node)._gradient = GradientOf(tuple(GradInOutMapper(i, at, kind) for i, kind, at in made), outputs)

@@ -9,7 +9,7 @@ from .._building.create import Out, create, result
 
 def emit(b: Any, step: Any, op: Any) -> list[tuple[Any, Any]]:
     """Append an IfGrad operator: a branch calls its gradient graph and returns zeros for the other branch's inputs."""
-    branches, operands, start = [], [], 1
+    branches, operands, start = list[Any](), list[list[Any]](), 1
     for graph in op._called():
         branch, inputs = _branch(b, op, b.plan.info_of(graph), start, step.of)
         branches.append(branch)

@@ -12,6 +12,7 @@ from ..dtypes import dtype as Dtype
 from ..ir import Ir as PopxlIr
 from .cleanup import isolated_remover, remove_unreachable_graphs
 from .exchange import parts
+from .operands import tensor_of
 from .patterns import Patterns, PatternsLevel, apply, apply_inplace
 from .schedule import print_schedule
 from .tensor_view import buffer_info
@@ -101,9 +102,7 @@ class Ir:
                 for node in parts(op._node):
                     if node.op_type == op_type:
                         value: Any = node.outputs[0] if op_type == "HostLoad" else node.inputs[0]
-                        found.setdefault(node.attributes["stream"].as_string(), []).append(
-                            value.meta["tensor"]._pb_tensor
-                        )
+                        found.setdefault(node.attributes["stream"].as_string(), []).append(tensor_of(value)._pb_tensor)
         return found
 
     def getHostLoadTensors(self) -> dict[str, list[Any]]:

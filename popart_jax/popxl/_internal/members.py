@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
@@ -10,15 +11,21 @@ from .._building.tensor import Tensor
 from .conv_options import MultiConvOptions
 from .enums import AccumulationType, MatMulPartialsType, TileSet
 from .modified import mark_modified, modified_inputs, set_modified
+from .operands import tensor_of
 from .region import Region
 from .values import OptimizerValue
 
-
-def _option(name: str) -> Any:
-    return lambda self: self._options.get(name)
+Member: TypeAlias = "Callable[..., Any] | staticmethod[..., Any]"
 
 
-def _setter(name: str) -> Any:
+def _option(name: str, default: Any = None) -> Member:
+    def get(self: Any, *_: Any) -> Any:
+        return self._options.get(name, default)
+
+    return get
+
+
+def _setter(name: str) -> Member:
     def put(self: Any, value: Any) -> None:
         self._options[name] = value
 
@@ -74,7 +81,7 @@ def _reorder_outputs(op: Any, tensors: list[Any]) -> None:
     uses = {t.id: list(t._value.uses()) for t in tensors}
     types = {t.id: (t._value.shape, t._value.type) for t in tensors}
     graph = op._graph._graph
-    bound = {i: v.meta["tensor"].id for i, v in enumerate(graph.outputs) if v.producer() is op._node}
+    bound = {i: tensor_of(v).id for i, v in enumerate(graph.outputs) if v.producer() is op._node}
     names = [t.id for t in tensors]
     for value in op._node.outputs:
         value.name = None
@@ -112,43 +119,113 @@ def _loop_drop_out(self: Any, index: int) -> None:
         self._graph._remove_tensor(gone)
 
 
-def _written(self: Any, t: Any = None) -> Any:
-    """The written region of an update's input, the whole tensor; serves all getters of the internal IR for it."""
+def _partials(self: Any) -> MatMulPartialsType:
+    kind = self._options.get("partials_type") or "FLOAT"
+    return MatMulPartialsType[kind] if isinstance(kind, str) else kind
+
+
+def _called_graph(self: Any) -> Any:
+    return self._called()[0]._pb_graph
+
+
+def _same_index(self: Any, i: int) -> int:
+    return i
+
+
+def _index_before(self: Any, i: int) -> int:
+    return i - 1
+
+
+def _index_behind(self: Any, i: int) -> int:
+    return i + 1
+
+
+def _trip_count(self: Any) -> int:
+    return self._node.attributes["trip_count"].as_int()
+
+
+def _title(self: Any) -> str:
+    return self._node.attributes["title"].as_string()
+
+
+def _n_explicit_inputs(self: Any) -> int:
+    return len(self._node.outputs)
+
+
+def _conv_options(self: Any) -> MultiConvOptions:
+    return self._options.get("conv", MultiConvOptions()).copy()
+
+
+def _set_conv_options(self: Any, options: MultiConvOptions) -> None:
+    self._options["conv"] = options.copy()
+
+
+def _placed_at_destination(self: Any) -> tuple[int, TileSet]:
+    return self._options["destination"], self._settings.tileSet
+
+
+def _read_at_source(self: Any, i: int) -> tuple[int, TileSet]:
+    return self._options["source"], self._settings.tileSet
+
+
+def _read_from_other_tiles(self: Any, i: int) -> tuple[int, TileSet]:
+    other = TileSet.IO if self._settings.tileSet is TileSet.Compute else TileSet.Compute
+    return self._settings.vgraphId, other
+
+
+def _accumulation(self: Any) -> AccumulationType:
+    kind = self._node.attributes.get("kind")
+    return AccumulationType[kind.as_string()] if kind is not None else AccumulationType.Add
+
+
+def _region_in(self: Any, i: int = 0, o: int = 0) -> list[Region]:
+    """The region of an update's input that is aliased: the whole tensor."""
     return [Region.getFull(list(self._in(0).shape))]
 
 
-_MATMUL = {
+def _region_written(self: Any, i: int = 0) -> list[Region]:
+    return _region_in(self) if i == 0 else []
+
+
+def _optimizer_inputs(self: Any) -> dict[int, Any]:
+    return {i: t._pb_tensor for i, t in self._inputs().items() if i > 1 and t.shape == ()}
+
+
+def _no_alias_model(self: Any, model: Any = None) -> None:
+    """An update has no part in the alias model."""
+
+
+_MEMORY = {
     "getAvailableMemoryProportion": _option("available_memory_proportion"),
     "setAvailableMemoryProportion": _setter("available_memory_proportion"),
-    "getPartialsType": lambda self: _partials(self._options.get("partials_type")),
+}
+
+_MATMUL: dict[str, Member] = {
+    **_MEMORY,
+    "getPartialsType": _partials,
     "setPartialsType": _setter("partials_type"),
-    "useFullyConnectedPass": lambda self: self._options.get("fully_connected_pass", True),
+    "useFullyConnectedPass": _option("fully_connected_pass", True),
     "setUseFullyConnectedPass": _setter("fully_connected_pass"),
 }
 
-
-def _partials(kind: Any) -> Any:
-    return MatMulPartialsType[kind or "FLOAT"] if isinstance(kind, str) or kind is None else kind
-
-
-_CALL = {
-    "getCalledGraph": lambda self: self._called()[0]._pb_graph,
-    "subgraphInToOpInIndex": lambda self, i: i,
-    "opInToSubgraphInIndex": lambda self, i: i,
-    "subgraphOutToOpOutIndex": lambda self, i: i,
-    "opOutToSubgraphOutIndex": lambda self, i: i,
+_CALL: dict[str, Member] = {
+    "getCalledGraph": _called_graph,
+    "subgraphInToOpInIndex": _same_index,
+    "opInToSubgraphInIndex": _same_index,
+    "subgraphOutToOpOutIndex": _same_index,
+    "opOutToSubgraphOutIndex": _same_index,
     "addModified": _add_modified,
 }
 
-MEMBERS: dict[str, dict[str, Any]] = {
+MEMBERS: dict[str, dict[str, Member]] = {
     "CallOp": _CALL,
     "LoopOp": {
         **_CALL,
-        "subgraphOutToOpOutIndex": lambda self, i: i - 1,
-        "opOutToSubgraphOutIndex": lambda self, i: i + 1,
-        "getTripCountValue": lambda self: self._node.attributes["trip_count"].as_int(),
+        "subgraphOutToOpOutIndex": _index_before,
+        "opOutToSubgraphOutIndex": _index_behind,
+        "getTripCountValue": _trip_count,
         "setTripCountValue": _set_trip_count,
-        "getNumExplicitInputs": lambda self: len(self._node.outputs),
+        "getNumExplicitInputs": _n_explicit_inputs,
         "addLoopInput": _loop_in,
         "addLoopOutput": _loop_out,
         "removeLoopInput": _loop_drop_in,
@@ -156,44 +233,26 @@ MEMBERS: dict[str, dict[str, Any]] = {
     },
     "IfOp": {"getConditionInIndex": staticmethod(lambda: 0)},
     "MatMulBaseOp": _MATMUL,
-    "GatherOp": {k: _MATMUL[k] for k in ("getAvailableMemoryProportion", "setAvailableMemoryProportion")},
-    "GatherGradOp": {k: _MATMUL[k] for k in ("getAvailableMemoryProportion", "setAvailableMemoryProportion")},
-    "MultiConvBaseOp": {
-        "getConvOptions": lambda self: self._options.get("conv", MultiConvOptions()).copy(),
-        "setConvOptions": lambda self, options: self._options.__setitem__("conv", options.copy()),
-    },
-    "PrintTensorOp": {"getTitle": lambda self: self._node.attributes["title"].as_string(), "setTitle": _set_title},
+    "GatherOp": _MEMORY,
+    "GatherGradOp": _MEMORY,
+    "MultiConvBaseOp": {"getConvOptions": _conv_options, "setConvOptions": _set_conv_options},
+    "PrintTensorOp": {"getTitle": _title, "setTitle": _set_title},
     "IpuCopyOp": {
-        "getSourceIpu": lambda self, *_: self._options["source"],
-        "getMinSourceIpu": lambda self: self._options["source"],
-        "getMaxSourceIpu": lambda self: self._options["source"],
-        "getDestIpu": lambda self: self._options["destination"],
-        "_out_placement": lambda self: (self._options["destination"], self._settings.tileSet),
-        "_in_placement": lambda self, i: (self._options["source"], self._settings.tileSet),
+        **dict.fromkeys(("getSourceIpu", "getMinSourceIpu", "getMaxSourceIpu"), _option("source")),
+        "getDestIpu": _option("destination"),
+        "_out_placement": _placed_at_destination,
+        "_in_placement": _read_at_source,
     },
-    "IoTileCopyOp": {
-        "_in_placement": lambda self, i: (
-            self._settings.vgraphId,
-            TileSet.IO if self._settings.tileSet is TileSet.Compute else TileSet.Compute,
-        ),
-    },
-    "AccumulateBaseOp": {"getAccumulationType": lambda self: _accumulation(self)},
-    "AccumulatorScaleOp": {"getFactor": lambda self: self._options.get("factor", OptimizerValue())},
-    "SparseAccumulateOp": {
-        "getAxis": lambda self: self._options["axis"],
-        "getFactor": lambda self: self._options.get("factor", OptimizerValue()),
-    },
-    "AccumulateOp": {"getFactor": lambda self: self._options.get("factor", OptimizerValue())},
+    "IoTileCopyOp": {"_in_placement": _read_from_other_tiles},
+    "AccumulateBaseOp": {"getAccumulationType": _accumulation},
+    "AccumulatorScaleOp": {"getFactor": _option("factor", OptimizerValue())},
+    "SparseAccumulateOp": {"getAxis": _option("axis"), "getFactor": _option("factor", OptimizerValue())},
+    "AccumulateOp": {"getFactor": _option("factor", OptimizerValue())},
     "VarUpdateOp": {
-        "aliases": lambda self, i=0, o=0: _written(self),
-        "modifies": lambda self, i=0: _written(self) if i == 0 else [],
-        "optimizerInputs": lambda self: {i: t._pb_tensor for i, t in self._inputs().items() if i > 1 and t.shape == ()},
-        "growAliasModel": lambda self, model=None: None,
+        "aliases": _region_in,
+        "modifies": _region_written,
+        "optimizerInputs": _optimizer_inputs,
+        "growAliasModel": _no_alias_model,
     },
     "VarUpdateWithUpdaterOp": {"getUpdaterInIndex": staticmethod(lambda: 1)},
 }
-
-
-def _accumulation(op: Any) -> Any:
-    kind = op._node.attributes.get("kind")
-    return AccumulationType[kind.as_string()] if kind is not None else AccumulationType.Add

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -111,7 +111,10 @@ class Op(Placed, OpRoles):
     def getSettings(self) -> Settings:
         return self._settings
 
-    getInSettings = getOutSettings = lambda self, i=0: self._settings
+    def getInSettings(self, i: int = 0) -> Settings:
+        return self._settings
+
+    getOutSettings = getInSettings
 
     # --- operands and results -----------------------------------------------------------------------------------
 
@@ -281,7 +284,7 @@ class Op(Placed, OpRoles):
     @property
     def _translation(self) -> tuple[str, str, int]:
         """Domain, type and version of the translation that runs it."""
-        return self._node.meta[TRANSLATION]
+        return cast("tuple[str, str, int]", self._node.meta[TRANSLATION])
 
     def isOptimizerOp(self) -> bool:
         return self._facts.has(Trait.UPDATES)

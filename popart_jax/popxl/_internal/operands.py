@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 
 Values = Sequence[ir.Value | None]
 
 
+def op_of(node: ir.Node) -> Any:
+    """The `Op` of a node; that class is built on this module."""
+    return cast("Any", node.meta["op"])
+
+
+def tensor_of(value: ir.Value) -> Any:
+    """The `Tensor` of a value."""
+    return cast("Any", value.meta["tensor"])
+
+
 def connected(values: Values) -> dict[int, Any]:
     """Tensors by index; positions that are not connected have none."""
-    return {i: v.meta["tensor"] for i, v in enumerate(values) if v is not None and "tensor" in v.meta}
+    return {i: tensor_of(v) for i, v in enumerate(values) if v is not None and "tensor" in v.meta}
 
 
 def tensor_at(values: Values, index: int) -> Any | None:
     """The tensor at an index, if one is connected there."""
     value = values[index] if 0 <= index < len(values) else None
-    return None if value is None else value.meta.get("tensor")
+    return None if value is None else cast("Any", value.meta.get("tensor"))

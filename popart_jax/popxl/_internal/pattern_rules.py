@@ -19,6 +19,7 @@ from .._building.bindings import above
 from ..context import get_current_context
 from .classes import class_of
 from .enums import TensorType
+from .operands import op_of
 from .rewrite import insert_before, take_over
 
 
@@ -101,7 +102,7 @@ def _is_free(op: Any, position: int, order: dict[int, int]) -> bool:
         if alias in graph._by_ref_inputs or alias._value.is_graph_output():
             return False
         for node, k in alias._value.uses():
-            other = node.meta["op"]
+            other = op_of(node)
             if (other is op and k != position) or (other is not op and order[other.id] > order[op.id]):
                 return False
     return True
@@ -115,7 +116,7 @@ def make_inplace(op: Any, op_type: str, position: int, order: dict[int, int]) ->
     from .alias import aliases
 
     shared = shared_operands(op, position)
-    users = {n.meta["op"].id: n.meta["op"] for i in shared for a in aliases(op._in(i)) for n, _ in a._value.uses()}
+    users = {op_of(n).id: op_of(n) for i in shared for a in aliases(op._in(i)) for n, _ in a._value.uses()}
     users.pop(op.id, None)
     for other in users.values():
         op._graph._topo_cons.insert(other, op)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from .enums import TileSet
+from .operands import op_of
 
 
 def placement(tensor: Any) -> tuple[int | None, TileSet]:
     """(IPU or None, tile set); the result of a copy is on its destination."""
     producer = tensor._value.producer()
     if producer is not None:
-        op = producer.meta["op"]
+        op = op_of(producer)
         if "ipus" in op._options:
             return op._options["ipus"][tensor._value.index()], op._settings.tileSet
         return op._out_placement()

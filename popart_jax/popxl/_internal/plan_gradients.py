@@ -12,6 +12,7 @@ from ...autodiff import Step, steps_of, tokens
 from ...errors import popart_exception
 from ...ops import Gradient, Trait, facts
 from .gradient_info import GradGraphInfo
+from .operands import op_of, tensor_of
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -36,7 +37,7 @@ class Plan:
     @property
     def reads(self) -> list[Tensor]:
         """Forward tensors in the order of the gradient graph's inputs: by id."""
-        found = {v.name or "": v.meta["tensor"] for s in self.steps for v in s.reads if v is not None}
+        found = {v.name or "": tensor_of(v) for s in self.steps for v in s.reads if v is not None}
         return [found[name] for name in sorted(found)]
 
 
@@ -46,7 +47,7 @@ MADE_BY_HAND = ("PrintTensor", "AllReduce", "ReplicatedAllGather", "ReplicatedRe
 
 def steps(node: ir.Node, needed: list[int], info_of: InfoOf) -> list[Step]:
     """The gradient operators of a node for the inputs at some positions."""
-    op: Op = node.meta["op"]
+    op: Op = op_of(node)
     kind = op.opType()
     if not needed:
         return []
@@ -121,7 +122,7 @@ def parent_of(op: Op, graph: Graph, tensor: Tensor, offset: int) -> Tensor:
 
 
 def _if_steps(op: Op, needed: list[int], info_of: InfoOf) -> list[Step]:
-    of, reads, start = [], [op._in(0)._value], 1
+    of, reads, start = list[int](), [op._in(0)._value], 1
     for graph in op._called():
         info = info_of(graph)
         reads += _forward_values(op, info, start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import methodcaller
 from typing import Any
 
 from ...enums import ReplicatedStreamMode
@@ -13,6 +14,7 @@ from ...model.tensor_location import InputSettings
 from ...model.variable_settings import VariableSettings
 from ...ops import Trait
 from .enums import TensorType, TileSet, VariableUpdateType
+from .operands import op_of
 from .placement import placement
 
 _STATE = tuple(EXPOSED[name] for name in ("Accl", "Accl1", "Accl2", "Accl3", "Step"))
@@ -99,13 +101,13 @@ class TensorRoles:
     def associatedOps(self) -> list[Any]:
         """The producer, then the readers."""
         producer = self._tensor._value.producer()
-        return [*([] if producer is None else [producer.meta["op"]]), *self.consumers.getOps()]
+        return [*([] if producer is None else [op_of(producer)]), *self.consumers.getOps()]
 
     def getBatchAxis(self) -> int:
         """The batch axis by its producer or first reader; -1 without either."""
         producer, readers = self._tensor._value.producer(), self.consumers.getOps()
         if producer is not None:
-            return producer.meta["op"].getOutBatchAxis(self._tensor._value.index())
+            return op_of(producer).getOutBatchAxis(self._tensor._value.index())
         return readers[0].getInBatchAxis(readers[0].firstInIndex(self)) if readers else -1
 
     def consumersAllPreLoss(self) -> bool:
@@ -215,7 +217,7 @@ class OpRoles:
 
     def hasAliasedModifiers(self, i: int) -> bool:
         """Whether any operator writes into the storage of output `i`."""
-        return self._outputs()[i]._pb_tensor.anyAlias(lambda t: t.isModified())
+        return self._outputs()[i]._pb_tensor.anyAlias(methodcaller("isModified"))
 
     def isParentOf(self, other: Any) -> bool:
         """Whether the other operator reads an output of this one."""

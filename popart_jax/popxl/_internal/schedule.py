@@ -10,6 +10,7 @@ import numpy as np
 
 from ...lowering.effects import effect_of
 from .alias import alias_sets
+from .operands import op_of
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -27,7 +28,7 @@ def dependencies(graph: Graph, in_place: bool = True) -> dict[int, set[int]]:
         for value in op._node.inputs:
             producer = None if value is None else value.producer()
             if producer is not None:
-                before[op.id].add(producer.meta["op"].id)
+                before[op.id].add(op_of(producer).id)
         before[op.id].update(p.id for p in graph._topo_cons.after.get(op, []) if p.id in before)
     if in_place:
         for first, second in in_place_pairs(graph):
@@ -37,7 +38,7 @@ def dependencies(graph: Graph, in_place: bool = True) -> dict[int, set[int]]:
 
 def in_place_pairs(graph: Graph) -> list[tuple[int, int]]:
     """(earlier, later) in node order, for each write and each other use of the same storage."""
-    place = {node.meta["op"].id: k for k, node in enumerate(graph._graph)}
+    place = {op_of(node).id: k for k, node in enumerate(graph._graph)}
     pairs: list[tuple[int, int]] = []
     for found in written_storages(graph):
         for k, (a, _, writes_a) in enumerate(found):
@@ -53,8 +54,8 @@ def written_storages(graph: Graph) -> list[list[tuple[Op, Tensor, bool]]]:
     shared = alias_sets(graph)
     uses: dict[str, list[tuple[Op, Tensor, bool]]] = {}
     for node in graph._graph:
-        op, effect = node.meta["op"], effect_of(node)
-        written = set() if effect is None else {i for i, _ in effect.writes}
+        op, effect = op_of(node), effect_of(node)
+        written = {i for i, _ in (() if effect is None else effect.writes)}
         for i, t in op._inputs().items():
             key = min(shared.get(t.id, {t.id}))
             uses.setdefault(key, []).append((op, t, i in written))
@@ -98,7 +99,7 @@ def _refresh(op: Op, heap: list[tuple[int, int]], graph: Graph, readers: dict[st
     ready = {i for _, i in heap}
     for t in op._inputs().values():
         for node, _ in t._value.uses():
-            other = node.meta["op"]
+            other = op_of(node)
             if other.id in ready:
                 heapq.heappush(heap, (_growth(other, readers, kept), other.id))
                 ready.discard(other.id)

@@ -7,7 +7,7 @@ PopXL's tensors and operators are updated: tensors whose names still exist keep 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import onnx_ir as ir
 
@@ -23,6 +23,7 @@ from .._building.create import Translation, enter
 from ..context import get_current_context
 from ..tensor import Tensor, constant
 from .classes import class_of
+from .operands import op_of
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -33,7 +34,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     """Apply rewrites to a graph until none fires; True when one did."""
     nodes = dict.fromkeys(graph._graph)
     named, read = dict(graph._tensors), {v for node in nodes for v in node.inputs}
-    left = frozenset(node for node in nodes if _is_excluded(node.meta["op"]))
+    left = frozenset(node for node in nodes if _is_excluded(op_of(node)))
     fixed = frozenset(graph._graph.initializers)
     log = sweep(graph._graph, rules, facts, mode="training", protected=fixed, left_alone=left)
     if not log.fired:
@@ -41,10 +42,10 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     made = [node for node in graph._graph if node not in nodes]
     _prune(graph, {v for v in read if v is not None}, made)
     _follow(graph, named)
-    replacements = {node.meta["op"]: op for node in made if (op := _enter(graph, node)) is not None}
+    replacements = {op_of(node): op for node in made if (op := _enter(graph, node)) is not None}
     for node in nodes:
         if node.graph is None:
-            _forget(graph, node.meta["op"], replacements.get(node.meta["op"]))
+            _forget(graph, op_of(node), replacements.get(op_of(node)))
     for name, t in named.items():
         producer = t._value.producer()
         if t._value.meta.get("tensor") is not t or (producer is not None and producer.graph is None):
@@ -71,7 +72,7 @@ def _is_excluded(op: Op) -> bool:
 
 def _is_special_gradient(node: ir.Node) -> bool:
     """Whether a gradient operator has a form that the rewrites do not handle: mixed float types, or some gradients."""
-    template = node.meta.get(TEMPLATE)
+    template = cast("Any", node.meta.get(TEMPLATE))
     if template is None:
         return False
     mixed = len({v.dtype for v in node.inputs if v is not None and is_float(v)}) > 1
@@ -87,7 +88,7 @@ def _around(t: Tensor) -> list[ir.Node]:
 def _crosses(op: Op) -> bool:
     """Whether an operand comes from another program (weights loading, storing) than the operator's."""
     producers = [t._value.producer() for t in op._inputs().values()]
-    contexts = {p.meta["op"]._settings.executionContext for p in producers if p is not None}
+    contexts = {op_of(p)._settings.executionContext for p in producers if p is not None}
     return bool(contexts - {op._settings.executionContext})
 
 
@@ -122,7 +123,7 @@ def _enter(graph: Graph, node: ir.Node) -> Op | None:
     """Make the operator of a new node, placed like the operator that it replaces; constants become tensors."""
     if node.graph is None:
         return None
-    root: Op = node.meta["op"]
+    root: Op = op_of(node)
     if node.op_type == "Constant":
         _as_tensor(graph, node)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -63,7 +63,7 @@ def _recompute(plan: Plan, builder: Any) -> list[Tensor]:
     """Copies of the forward operators that the read tensors depend on; only graph inputs are read."""
     forward = plan.graph
     needed: set[str] = {t.id for t in plan.reads}
-    again = []
+    again: list[Any] = []
     for op in sorted(forward._ops.values(), key=lambda o: o.id, reverse=True):
         if any(t.id in needed for t in op._outputs().values()):
             again.append(op)
@@ -99,6 +99,6 @@ def copy_op(op: Op, graph: Graph, tensors: dict[str, Tensor]) -> None:
     )
     for name, attr in op._node.attributes.items():
         made._node.attributes[name] = attr
-    made._node.meta.update({k: v for k, v in op._node.meta.items() if k not in made._node.meta})
+    made._node.meta.update({k: v for k, v in cast("dict[str, Any]", op._node.meta).items() if k not in made._node.meta})
     for i, t in enumerate(op._outputs().values()):
         tensors[t.id] = result(made, i)

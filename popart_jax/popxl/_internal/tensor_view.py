@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -18,6 +18,7 @@ from ..dtypes import float32
 from ..tensor import Tensor as PopxlTensor
 from .alias import aliases
 from .enums import TensorType, TileSet, VariableUpdateType
+from .operands import op_of
 from .placement import placement
 from .region import Region
 from .remote_place import RemotePlace
@@ -60,7 +61,7 @@ class Consumers:
 
     def getOps(self) -> list[Any]:
         nodes = dict.fromkeys(node for node, _ in self._tensor._value.uses())
-        return sorted((n.meta["op"] for n in nodes), key=lambda op: op.id)
+        return sorted((op_of(n) for n in nodes), key=lambda op: op.id)
 
     def getTotal(self) -> int:
         return len(self.getOps())
@@ -131,7 +132,7 @@ class Tensor(TensorRoles):
         producer = self._tensor._value.producer()
         if producer is None:
             raise popart_exception(f"No producer for tensor {self.id} to return")
-        return producer.meta["op"]
+        return op_of(producer)
 
     @property
     def consumers(self) -> Consumers:
@@ -178,7 +179,7 @@ class Tensor(TensorRoles):
     def _data(self) -> np.ndarray:
         if not self.hasTensorData():
             raise popart_exception(f"Tensor {self.id!r} has no data")
-        return self._tensor._host  # pyright: ignore[reportAttributeAccessIssue]
+        return cast("Any", self._tensor)._host
 
     def getDataViaGraphTraversal(self) -> np.ndarray:
         """The value that follows from constants alone.
@@ -225,7 +226,7 @@ class Tensor(TensorRoles):
     def isAliased(self) -> bool:
         return self.anyAlias(lambda t: t.id != self.id)
 
-    def anyAlias(self, predicate: Any = None) -> bool:
+    def anyAlias(self, predicate: Callable[[Any], bool] | None = None) -> bool:
         return any(predicate is None or predicate(view(t)) for t in aliases(self._tensor))
 
     def isHostLoadTensor(self) -> bool:

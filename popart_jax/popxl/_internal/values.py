@@ -160,7 +160,7 @@ class Scope:
     __hash__ = None  # pyright: ignore[reportAssignmentType] - `pop` changes it
 
     def getCommonParent(self, other: Scope) -> Scope:
-        shared = []
+        shared: list[str] = []
         for a, b in zip(self._names, other._names, strict=False):
             if a != b:
                 break

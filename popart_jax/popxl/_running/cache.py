@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import onnx_ir as ir
@@ -22,6 +23,8 @@ from ...launching.agreement import require_same
 from ...logs import module_logger
 from ...lowering.gradients import TEMPLATE
 from ...ops.registry import TRANSLATION
+from .._internal.exchange import Part
+from .._internal.operands import op_of
 from .program import SETTINGS, Programs
 
 _KNOWN_NOTES = {"op", "parts", TRANSLATION, TEMPLATE}
@@ -88,12 +91,11 @@ def _key_before_tracing(programs: Programs) -> str | None:
 
 def _notes(node: ir.Node) -> str:
     """Key of an operator: its execution context, and the metadata that decides its computation."""
-    if unknown := node.meta.keys() - _KNOWN_NOTES:
+    if unknown := cast("dict[str, Any]", node.meta).keys() - _KNOWN_NOTES:
         raise Undescribed(f"node '{node.name}' has notes of this process: {sorted(unknown)}")
-    context = node.meta["op"]._settings.executionContext
-    parts = [
-        (p.op_type, len(p.inputs), {n: a.value for n, a in p.attributes.items()}) for p in node.meta.get("parts", ())
-    ]
+    context = op_of(node)._settings.executionContext
+    merged = cast("Sequence[Part]", node.meta.get("parts", ()))
+    parts = [(p.op_type, len(p.inputs), {n: a.value for n, a in p.attributes.items()}) for p in merged]
     return described((context, parts, node.meta.get(TRANSLATION), node.meta.get(TEMPLATE)))
 
 

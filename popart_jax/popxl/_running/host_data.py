@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -31,14 +31,15 @@ def host_array(
     """
     if not isinstance(data, np.memmap):
         return to_numpy(data, dtype, downcast, True, log2_scale, nan_on_overflow)
-    check_memmap(data, dtype)
+    mapped = cast("np.memmap", data)
+    check_memmap(mapped, dtype)
     if grouping is not None and not grouping.is_const:
         print(  # noqa: T201 - as upstream does
             "Warning: you have passed np.memmap data and a non-const replica grouping; the data are copied.",
             file=sys.stderr,
         )
-        return np.array(data)
-    return data
+        return np.array(mapped)
+    return mapped
 
 
 def check_memmap(data: np.memmap, dtype: dtypes.dtype | None) -> None:

@@ -25,6 +25,7 @@ from ...lowering.resolve import Plan, make_plan
 from .._building.create import FAULT, PRINTED
 from .._internal.alias import alias_sets
 from .._internal.enums import ExecutionContext
+from .._internal.operands import op_of, tensor_of
 from ..ir import Ir
 from ..streams import DeviceToHostStream, HostToDeviceStream
 from ..tensor import Variable
@@ -110,7 +111,7 @@ class Programs:
             shape = (buffer.entries, *buffer.tensor_shape)
             kinds[name] = Resident(Type(shape, on_device(buffer.tensor_dtype._device)), each)
         for name, value in self.loaded.items():
-            t = value.meta["tensor"]
+            t = tensor_of(value)
             kinds[name] = Resident(Type(t.shape, on_device(t.dtype._device)), each)
         return kinds
 
@@ -136,7 +137,7 @@ def on_device(dtype: np.dtype) -> np.dtype:
 
 
 def _context(node: ir.Node) -> ExecutionContext:
-    return node.meta["op"]._settings.executionContext
+    return op_of(node)._settings.executionContext
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class _Lowered:
     def _written(self) -> set[str]:
         """Resident arrays that the operators change: written tensors, and remote buffers that are stored to."""
         main = self.programs.owner.main_graph
-        shared, tensors, found = alias_sets(main), set(), set()
+        shared, tensors, found = alias_sets(main), set[str](), set[str]()
         for op in main._ops.values():
             if op._settings.executionContext not in self.contexts:
                 continue

@@ -62,7 +62,7 @@ def _argument(programs: Programs, name: str) -> ipu_model.Argument:
 
 
 def _placement(programs: Programs) -> ipu_model.Placement:
-    nodes, most = {}, 0
+    nodes, most = dict[str, ipu_model.NodePlacement](), 0
     for graph in programs.owner._graphs.values():
         for op in graph._ops.values():
             ipu = op._settings.vgraphId or 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import popart_exception
 from .._building.checks import check_kind
@@ -195,7 +195,8 @@ def prepare_inputs(
 
 def _is_group(x: Any) -> bool:
     """Whether a positional argument is a group of several: any iterable except text and tensors."""
-    return isinstance(x, Iterable) and not isinstance(x, (Tensor, str, bytes)) and getattr(x, "ndim", 1) > 0
+    several = isinstance(x, Iterable) and not isinstance(x, (Tensor, str, bytes))
+    return several and getattr(cast("Any", x), "ndim", 1) > 0
 
 
 def _keyed(graph: Graph, key: Any, value: Any, given: Mapping[int, Any], name: str) -> int:

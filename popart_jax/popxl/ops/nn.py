@@ -185,7 +185,7 @@ def interpolate(
     shape = tuple(int(np.floor(d * s)) for d, s in zip(t.shape, scales, strict=True))
     attributes = {"scales": scales, "mode": mode, "nearest_mode": nearest_mode,
                   "coordinate_transformation_mode": coordinate_transformation_mode}  # fmt: skip
-    options = {}
+    options: dict[str, Any] = {}
     if coordinate_transformation_mode == "tf_crop_and_resize":
         options["unexecutable"] = "Unsupported coordinate transformation mode"
     if mode == "linear":

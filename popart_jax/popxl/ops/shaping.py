@@ -180,7 +180,7 @@ def slice_op(
 ) -> Tensor:
     """One Slice operator, whatever the bounds."""
     check_operands(t=t)
-    low, high, by = [], [], []
+    low, high, by = list[int](), list[int](), list[int]()
     shape = list(t.shape)
     numbers = [handle_negative_axis(t, a) for a in axes]
     for a, start, stop, step in zip(numbers, starts, stops, steps, strict=True):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .._internal.exchange import Part
+from .._internal.operands import tensor_of
 from .._internal.rewrite import adopt
 from ..context import gcg, get_current_context, in_sequence, io_tiles
 
@@ -49,7 +50,7 @@ def merge(graph: Graph, ops: list[Any]) -> None:
 
 def _depends(i: int, others: set[int], before: Any, constrained: Any, exchanges: set[int]) -> bool:
     """Whether an exchange depends on one of the others; `in_sequence` constraints between exchanges do not count."""
-    pending, seen = [i], set()
+    pending, seen = [i], set[int]()
     while pending:
         here = pending.pop()
         for b in before[here]:
@@ -70,7 +71,8 @@ def _merge_group(graph: Graph, group: list[Any]) -> None:
         return
     inputs = [t for op in group for t in op._inputs().values()]
     outs = [Out("exchanged", t.shape, t.dtype, t.meta_shape) for op in group for t in op._outputs().values()]
-    writes, reads, written, offset, produced = [], [], [], 0, 0
+    writes, reads, written = list[tuple[int, int]](), list[str](), list[str]()
+    offset = produced = 0
     for op in group:
         if "__writes" in op._node.attributes:
             writes.append((offset, produced))
@@ -103,7 +105,7 @@ def _replace(graph: Graph, group: list[Any], merged: Any) -> None:
     for part, op in zip(merged._node.meta["parts"], group, strict=True):
         for tensor in op._outputs().values():
             value = merged._node.outputs[position]
-            graph._tensors.pop(value.meta["tensor"].id, None)
+            graph._tensors.pop(tensor_of(value).id, None)
             adopt(graph, tensor, value)
             position += 1
         part.outputs = [merged._node.outputs[position - len(part.outputs) + k] for k in range(len(part.outputs))]

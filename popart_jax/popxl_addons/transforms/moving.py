@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import popxl
+from ...popxl._internal.operands import op_of
 from ...popxl._internal.schedule import dependencies
 from ...popxl.context import get_current_context
 from ...popxl.tensor import Constant
@@ -80,7 +81,7 @@ def move_ops(ops: Sequence[Any], source: popxl.Graph, name: str) -> Extracted:
     for op in ops:
         for i, tensor in op._inputs().items():
             producer = tensor._value.producer()
-            if producer is None or producer.meta["op"].id not in chosen:
+            if producer is None or op_of(producer).id not in chosen:
                 inner = stand_in(tensor, target, constants if isinstance(tensor, Constant) else inputs)
                 op._node.replace_input_with(i, inner._value)
     for op in ops:
@@ -99,7 +100,7 @@ def check_closed(ops: Sequence[Any], source: popxl.Graph) -> None:
     chosen = {op.id for op in ops}
     for op in ops:
         for tensor in op._outputs().values():
-            outside = [n for n, _ in tensor._value.uses() if n.meta["op"].id not in chosen]
+            outside = [n for n, _ in tensor._value.uses() if op_of(n).id not in chosen]
             if outside or tensor in source.outputs:
                 raise ValueError(
                     f"tensor {tensor.id!r} is made in the moved part and used outside it; store it with host_store, or "

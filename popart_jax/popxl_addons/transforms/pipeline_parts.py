@@ -8,6 +8,7 @@ from typing import Any
 
 from ... import popxl
 from ...popxl import ops
+from ...popxl._internal.operands import op_of
 from ..graph import BoundGraph
 from .moving import local_name
 
@@ -79,7 +80,7 @@ def required_for_host_load(op: Any) -> bool:
     """Whether an operator is a load from the host, or only prepares the tensor of one."""
     if op.opType() == "HostLoad":
         return True
-    users = [n.meta["op"] for t in op._outputs().values() for n, _ in t._value.uses()]
+    users = [op_of(n) for t in op._outputs().values() for n, _ in t._value.uses()]
     return op.opType() == "Init" and bool(users) and all(u.opType() == "HostLoad" for u in users)
 
 
@@ -90,6 +91,6 @@ def kind_of(op: Any, same_stage: set[int]) -> str:
     if op.opType() == "HostStore":
         return "stores"
     if op.opType() == "IpuCopy":
-        users = {n.meta["op"].id for t in op._outputs().values() for n, _ in t._value.uses()}
+        users = {op_of(n).id for t in op._outputs().values() for n, _ in t._value.uses()}
         return "stage" if users & same_stage else "copies"  # one that its own stage reads can't wait for its end
     return "stage"

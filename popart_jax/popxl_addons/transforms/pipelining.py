@@ -14,6 +14,7 @@ from typing import Any
 from ... import popxl
 from ...popxl import ops
 from ...popxl._internal.alias import alias_sets
+from ...popxl._internal.operands import op_of
 from ...popxl._internal.placement import placement
 from ...popxl.errors import UndefinedValue
 from ...popxl.ops.call import CallSiteInfo
@@ -64,7 +65,7 @@ class StageContext:
     def _available_from(self, t: popxl.Tensor) -> int | None:
         """First stage that has `t` in the cycle it is made; a copy arrives when its stage's cycle is over."""
         producer = t._value.producer()
-        op = None if producer is None else producer.meta["op"]
+        op = None if producer is None else op_of(producer)
         if op is None or op.id not in self._stage_of:
             return None
         return self._stage_of[op.id] + (op.opType() == "IpuCopy")
@@ -225,8 +226,8 @@ class Pipelining:
             part, stage = self.parts[part_of[op.id]], place[op.id][1]
             for i, tensor in op._inputs().items():
                 producer = tensor._value.producer()
-                maker = None if producer is None else part_of.get(producer.meta["op"].id)
-                made_in = None if producer is None else place.get(producer.meta["op"].id, (None, None))[1]
+                maker = None if producer is None else part_of.get(op_of(producer).id)
+                made_in = None if producer is None else place.get(op_of(producer).id, (None, None))[1]
                 if maker == part_of[op.id] and made_in == stage:
                     continue  # copies of all stages are one part, at once: the copy of a copy reads an earlier cycle's
                 if maker is not None and made_in is not None:
