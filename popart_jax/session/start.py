@@ -101,8 +101,8 @@ class Start:
         own = {n: copy.deepcopy(getattr(asked, n)) for n in ("data_flow", "shapes", "patterns", "options", "optimizer")}
         self.asked, self.place = replace(asked, **own), place
         self.token, self.prepared, self.sent = object(), False, False
-        self._turn = threading.RLock()
-        self._successor: Any = None
+        self.turn = threading.RLock()
+        self.successor: Any = None
         self.names: deque[str] = deque(maxlen=NAMED_RUNS)
         self.record = record
         self._load(file)
@@ -148,16 +148,16 @@ class Start:
 
     def prepare(self) -> bool:
         """`prepareDevice`. This and the next methods return whether they did it; if not, they did nothing."""
-        with self._turn:
-            if self._successor is not None:
+        with self.turn:
+            if self.successor is not None:
                 return False
             self.prepared = True
             return True
 
     def send(self) -> bool:
         """`weightsFromHost`."""
-        with self._turn:
-            if not self.prepared or self._successor is not None:
+        with self.turn:
+            if not self.prepared or self.successor is not None:
                 return False
             self.sent = True
             return True
@@ -237,13 +237,13 @@ class Start:
 
     def hand_over(self, parts: Any) -> None:
         """Bring the parts of the session in full, which were just made, to the state of this one, which then ends."""
-        with self._turn:
+        with self.turn:
             if self.prepared:
                 parts.prepare_device(True, None)
             if self.sent:
                 parts.weights.send(parts.place.ready("weightsFromHost"))
             parts.runner.enter_runs(self.names)
-            self._successor = parts.runner
+            self.successor = parts.runner
 
 
 def _putting(xla: Any, name: str, host: np.dtype, on_device: np.dtype, shape: Sequence[int]) -> Any:

@@ -102,7 +102,7 @@ class TrainingStart(Start):
 
     def send(self) -> bool:
         """The next run starts from the host's values."""
-        with self._turn:
+        with self.turn:
             if not super().send():
                 return False
             self._state = None
@@ -110,8 +110,8 @@ class TrainingStart(Start):
 
     def fetch(self) -> bool:
         """Fetches weights and optimizer state."""
-        with self._turn:
-            if not self.prepared or self._successor is not None:
+        with self.turn:
+            if not self.prepared or self.successor is not None:
                 return False
             values = self._values()
             arrays = self.place.arrays
@@ -130,8 +130,8 @@ class TrainingStart(Start):
 
     def replace_optimizer(self, optimizer: Optimizer) -> bool:
         """Takes the values of another optimizer; errors as for `Optimizer.check_replacement`."""
-        with self._turn:
-            if self._successor is not None:
+        with self.turn:
+            if self.successor is not None:
                 return False
             self.optimizer.check_replacement(optimizer)
             self.optimizer, self._hyper = optimizer.clone(), None
@@ -179,9 +179,9 @@ class TrainingStart(Start):
         call, to_host, check, count = self.call, self.xla.to_host, self.room.check, len(self._residents)
 
         def run() -> None:
-            with self._turn:
-                if self._successor is not None:  # another thread has made the session in full
-                    self._successor.run(stepio)
+            with self.turn:
+                if self.successor is not None:  # another thread has made the session in full
+                    self.successor.run(stepio)
                     return
                 check()
                 given = [put(array) for put, array in fed]
@@ -201,7 +201,7 @@ class TrainingStart(Start):
 
     def hand_over(self, parts: Any) -> None:
         """Also hands over the optimizer's values, the seed, what was fetched, and all that runs have changed."""
-        with self._turn:
+        with self.turn:
             parts.seed.value = self.seed
             if self.optimizer is not self.asked.optimizer:
                 parts.optimizer.replace(self.optimizer)

@@ -296,9 +296,9 @@ def batch_serialise_fwd_and_grad(
     for t, handle in list(stores.items()):
         if isinstance(handle, popxl.ReplicaGrouping):
             stores[t] = RemoteHandle(batch_serial_buffer(t, steps, rows, handle), 0, handle)
-    names = {t: name for name, t in named_inputs_for_grad_graph.to_dict().items()}
-    grad_loads: dict[popxl.Tensor, Any] = {}
+    named_inputs = {t: name for name, t in named_inputs_for_grad_graph.to_dict().items()}
     grad_args = dict(gradient_graph.args.to_dict())
+    grad_loads: dict[popxl.Tensor, Any] = {}
     for index, (inner, connection) in enumerate(zip(info.graph.inputs, info.expected_inputs, strict=False)):
         source = connection.fwd_tensor
         if connection.connection_type is ExpectedConnectionType.FwdGrad:
@@ -306,20 +306,10 @@ def batch_serialise_fwd_and_grad(
                 raise ValueError(
                     f"FwdGrad input (idx={index} {inner}) to Gradient graph must have a load_handle specified"
                 )
-            grad_loads[inner] = loads[inner]
-        elif source in names:
-            grad_args[names[source]] = inner
-        elif isinstance(loads.get(source), RemoteHandle):
-            grad_loads[inner] = loads[source]
-        elif source not in forward.inputs and source not in forward.outputs:
-            raise RuntimeError(
-                f"Fwd Connection {source} missing. It is no input or output of the forward graph {forward.id!r}, of "
-                f"which {info.graph.id!r} should be the gradient graph."
-            )
-        else:  # what came from a stream too: loading that again would take the next values from the host
-            if source not in stores:
-                stores[source] = RemoteHandle(batch_serial_buffer(source, steps, rows))
-            grad_loads[inner] = stores[source]
+        elif source in named_inputs:
+            grad_args[named_inputs[source]] = inner
+        else:
+            grad_loads[inner] = _saved(source, forward, loads, stores, steps, rows)
     of_grad = {*info.graph.inputs, *info.graph.outputs}
     grad_loads |= {t: h for t, h in loads.items() if t in info.graph.inputs}
 
@@ -327,18 +317,36 @@ def batch_serialise_fwd_and_grad(
         return {t: h for t, h in given.items() if (t in of_grad) is grad}
 
     forward_loads = {t: h for t, h in loads.items() if t in forward.inputs}
-    first = batch_serialise(
-        forward_graph,
-        steps,
-        forward_loads,
-        split(store_streams, False),
-        split(stores, False),
-        seed_input,
-        rows,
-        io_mode,
-    )
     named = GraphWithNamedArgs(info.graph, NamedTensors.from_dict(grad_args), info)
-    second = batch_serialise(
-        named, steps, grad_loads, split(store_streams, True), split(stores, True), None, rows, io_mode
-    )
-    return first, second
+    return (
+        batch_serialise(
+            forward_graph, steps, forward_loads, split(store_streams, False), split(stores, False), seed_input, rows,
+            io_mode,
+        ),
+        batch_serialise(named, steps, grad_loads, split(store_streams, True), split(stores, True), None, rows, io_mode),
+    )  # fmt: skip
+
+
+def _saved(
+    source: popxl.Tensor,
+    forward: popxl.Graph,
+    loads: Mapping[popxl.Tensor, Any],
+    stores: dict[popxl.Tensor, Any],
+    steps: int,
+    rows: int,
+) -> RemoteHandle:
+    """Where the gradient graph loads a forward tensor from; one that no buffer has yet is stored in a new one.
+
+    So is one that came from a stream: loading that again would take the next values from the host.
+    """
+    handle = loads.get(source)
+    if isinstance(handle, RemoteHandle):
+        return handle
+    if source not in forward.inputs and source not in forward.outputs:
+        raise RuntimeError(
+            f"Fwd Connection {source} missing. It is no input or output of the forward graph {forward.id!r}, whose "
+            "gradient graph was given."
+        )
+    if source not in stores:
+        stores[source] = RemoteHandle(batch_serial_buffer(source, steps, rows))
+    return stores[source]
