@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -52,7 +53,7 @@ def prepared_call(
 
 def by_hand_inference(network: Network) -> Call:
     """The hand-written network under jit, NumPy in and out, with the compiler options that suit it."""
-    fn = jax.jit(network.forward, compiler_options=options_by_hand(network))
+    fn = cast("Callable[..., Any]", jax.jit(network.forward, compiler_options=options_by_hand(network)))
     params, x = network.lay_out(network.params), network.feed["x"]
     return lambda: np.asarray(fn(params, x))
 
@@ -78,9 +79,18 @@ def onnxruntime_inference(model: Model, feed: Mapping[str, np.ndarray]) -> Call:
     provider = "CUDAExecutionProvider" if jax.default_backend() == "gpu" else "CPUExecutionProvider"
     if provider not in onnxruntime.get_available_providers():
         raise ImportError(f"ONNX Runtime has no {provider}: install onnxruntime-gpu")
-    session = onnxruntime.InferenceSession(source, providers=[provider])
+    session = onnxruntime_session(source, provider)
     names = [session.get_outputs()[0].name]
     return lambda: np.asarray(session.run(names, dict(feed))[0])
+
+
+def onnxruntime_session(source: Any, provider: str = "CPUExecutionProvider") -> Any:
+    """A session of ONNX Runtime, which raises its errors and logs none."""
+    import onnxruntime
+
+    options = cast("Any", onnxruntime.SessionOptions())
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(source, options, providers=[provider])
 
 
 def openvino_inference(model: Model, feed: Mapping[str, np.ndarray]) -> Call:

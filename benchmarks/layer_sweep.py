@@ -218,7 +218,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="rows whose label holds this text")
     parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
     args = parser.parse_args(argv)
-    console, large, end = Console(width=150, highlight=False), [], time.monotonic() + 60 * args.minutes
+    console, end = Console(width=150, highlight=False), time.monotonic() + 60 * args.minutes
+    large: list[str] = []
     for label, make in rows(args.count, args.seed):
         if time.monotonic() > end:
             break

@@ -9,6 +9,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,8 +32,8 @@ def prepare(kind: str, name: str, batch: int, folder: Path) -> None:
     """Write the model, its input and the settings that the measured processes read."""
     from . import networks
 
-    make = networks.NETWORKS[name]
-    network = make(batch, training=True) if kind == "training" and name == "resnet18" else make(batch)  # pyright: ignore[reportCallIssue]
+    make: Callable[..., networks.Network] = networks.NETWORKS[name]
+    network = make(batch, training=True) if kind == "training" and name == "resnet18" else make(batch)
     (folder / "model.onnx").write_bytes(network.model)
     (folder / "facts").write_text(f"{network.name} {network.logits} {network.classes}")
     np.save(folder / "x.npy", network.feed["x"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +36,9 @@ def by_hand(images: np.ndarray, labels: np.ndarray, held: list[np.ndarray]) -> C
 
     def step(weights: list[jax.Array], x: jax.Array, y: jax.Array):
         loss, grads = jax.value_and_grad(loss_of)(weights, x, y)
-        return jax.tree.map(lambda w, g: w - RATE * g, weights, grads), loss
+        return [w - RATE * g for w, g in zip(weights, grads, strict=True)], loss
 
-    run = jax.jit(step, donate_argnums=0)
+    run = cast("Callable[..., tuple[list[jax.Array], jax.Array]]", jax.jit(step, donate_argnums=0))
     state = [[jnp.array(v) for v in held]]
 
     def call() -> np.ndarray:

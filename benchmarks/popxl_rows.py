@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 import jax
 import numpy as np
@@ -57,7 +58,7 @@ def build_table() -> Table:
     shapes = ((WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH))
     held = [mnist_step.weights(*shapes) for _ in range(LAYERS)]
     data = mnist_step.weights((TOKENS, WIDTH))[0]
-    times, results = [], []
+    times, results = list[float](), list[np.ndarray]()
     for build in (_build_ours, _build_by_hand):
         started = time.perf_counter()
         results.append(build(data, held))
@@ -86,12 +87,11 @@ def _build_ours(data: np.ndarray, held: list[list[np.ndarray]]) -> np.ndarray:
 
 
 def _build_by_hand(data: np.ndarray, held: list[list[np.ndarray]]) -> np.ndarray:
-    layer = jax.jit(_layer_by_hand)
+    layer = cast("Callable[..., jax.Array]", jax.jit(_layer_by_hand))
 
-    @jax.jit
-    def run(weights: Sequence[Sequence[jax.Array]], x: jax.Array):
+    def run(weights: Sequence[Sequence[jax.Array]], x: jax.Array) -> jax.Array:
         for w in weights:
             x = layer(x, w)
         return x
 
-    return np.asarray(run(held, data))
+    return np.asarray(cast("jax.Array", jax.jit(run)(held, data)))

@@ -12,7 +12,7 @@ import numpy as np
 
 import popart_jax as popart
 
-from .engines import Call, onnxruntime_inference, openvino_inference, session_call
+from .engines import Call, onnxruntime_inference, onnxruntime_session, openvino_inference, session_call
 
 CACHE = Path(tempfile.gettempdir()) / "popart_jax_models"
 
@@ -37,13 +37,10 @@ def _published(model: Any) -> Mapping[str, Call]:
 
 
 def _row(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Call]:
-    import onnxruntime
 
     from .real_models import random_inputs
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(str(path))
     feed, output = random_inputs(session, shapes), session.get_outputs()[0].name
     calls = {"ours": _ours(path, output, feed), "onnxruntime": onnxruntime_inference(path, feed)}
     try:

@@ -23,18 +23,18 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 import onnx
-import onnxruntime as ort
 from rich.console import Console
 from rich.table import Table
 
 from popart_jax import to_jax
 
 from .board import quiet
+from .engines import onnxruntime_session
 from .timing import interleave, ratio
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -57,7 +57,7 @@ class Published:
     name: str
     package: str
     file: str
-    shapes: Shapes = field(default_factory=dict)
+    shapes: Shapes = field(default_factory=dict[str, tuple[int, ...]])
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     scale: float = 0.5
 
@@ -224,12 +224,12 @@ _NUMPY = {
 
 
 def random_inputs(
-    session: ort.InferenceSession, shapes: Shapes, values: Mapping[str, Any] | None = None, scale: float = 0.5
+    session: Any, shapes: Shapes, values: Mapping[str, Any] | None = None, scale: float = 0.5
 ) -> dict[str, np.ndarray]:
     """Inputs of the declared types; a scalar integer is a sample rate."""
     values = values or {}
     rng = np.random.default_rng(0)
-    fed = {}
+    fed: dict[str, np.ndarray] = {}
     for info in session.get_inputs():
         if info.name in values:
             fed[info.name] = np.asarray(values[info.name], _NUMPY[info.type])
@@ -245,12 +245,10 @@ def random_inputs(
 
 def compare(model: Published, path: Path, priority: int = 0, budget: float = 0.8) -> Row:
     """Run one file both ways, in turn, for `budget` seconds."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(str(path))
     fed = random_inputs(session, model.shapes, model.values, model.scale)
-    results = map(np.asarray, session.run(None, fed))
-    expected = dict(zip((o.name for o in session.get_outputs()), results, strict=True))
+    results = zip(session.get_outputs(), session.run(None, fed), strict=True)
+    expected: dict[str, np.ndarray] = {o.name: np.asarray(x) for o, x in results}
     fn, params = to_jax(path)
     jitted = fn.jit  # exact for 64-bit inputs too
     found = {k: np.asarray(v) for k, v in jitted(params, fed).items()}
@@ -258,7 +256,10 @@ def compare(model: Published, path: Path, priority: int = 0, budget: float = 0.8
     error = max(float(np.abs(found[k].astype(np.float64) - v).max()) for k, v in expected.items())
     proto = onnx.load(path, load_external_data=False)
     opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
-    engines = {"ours": lambda: jax.block_until_ready(jitted(params, fed)), "theirs": lambda: session.run(None, fed)}
+    engines = {
+        "ours": lambda: cast("Any", jax.block_until_ready(jitted(params, fed))),
+        "theirs": lambda: session.run(None, fed),
+    }
     with quiet(priority):
         ours, theirs = interleave(engines, budget=budget).values()
     times = 1e3 * ours.median, 1e3 * theirs.median, ratio(ours, theirs)
@@ -301,7 +302,7 @@ def main() -> int:
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
     table = Table("model", "nodes", "opset", "largest error", "agrees", "jit ms", "onnxruntime ms", "ratio")
-    failures, ratios = 0, []
+    failures, ratios = 0, list[float]()
     for row in rows(given.cache, set(given.only), given.priority):
         failures += not row.agrees
         ratios.append(row.ratio)

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -35,7 +35,7 @@ FLOAT = onnx.TensorProto.FLOAT
 
 def chain(count: int) -> onnx.ModelProto:
     """Alternating Add, Mul and Relu on one small tensor."""
-    nodes = []
+    nodes: list[onnx.NodeProto] = []
     for i in range(count):
         kind, inputs = (("Relu", [f"t{i}"]), ("Add", [f"t{i}", "w"]), ("Mul", [f"t{i}", "w"]))[i % 3]
         nodes.append(oh.make_node(kind, inputs, [f"t{i + 1}"], name=f"n{i}"))
@@ -47,7 +47,7 @@ def chain(count: int) -> onnx.ModelProto:
 
 def time_graph(count: int) -> list[float]:
     """CPU seconds to load, rewrite, lay out and trace a chain of `count` nodes."""
-    proto, times = chain(count), []
+    proto, times = chain(count), list[float]()
 
     def clock(work: Callable[[], Any]):
         started = time.process_time()  # of this process: other programs slow the longer ones down more often
@@ -74,7 +74,7 @@ def graphs() -> Table:
 
 def write_large(folder: Path, gigabytes: float) -> Path:
     """A model of dense layers whose weights lie in one sparse external file."""
-    side, nodes, weights = 8192, [], []
+    side, nodes, weights = 8192, list[onnx.NodeProto](), list[onnx.TensorProto]()
     for i in range(max(1, round(gigabytes * 1e9 / (side * side * 4)))):
         tensor = onnx.TensorProto(name=f"w{i}", data_type=FLOAT, dims=[side, side])
         tensor.data_location = onnx.TensorProto.EXTERNAL
@@ -97,7 +97,7 @@ def load_large(path: Path) -> None:
     fn, params = popart_jax.to_jax(path)
     size = sum(p.nbytes for p in params.values())
     x = np.zeros((1, 8192), np.float32)
-    jax.block_until_ready(jax.jit(fn)(params, {"t0": x}))
+    jax.block_until_ready(cast("Callable[..., Any]", jax.jit(fn))(params, {"t0": x}))
     peak = peak_mib() * 2**20
     print(f"{size / 1e9:.2f} GB of weights, peak {peak / 1e9:.2f} GB, ratio {peak / size:.2f}")
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -51,7 +51,8 @@ def inference_by_hand(forward: Callable[[], Any], options: dict[str, str], folde
 
     with np.load(folder / "weights.npz") as stored:
         params = jax.device_put(dict(stored))
-    call = jax.jit(forward(), compiler_options=options if jax.default_backend() == "cpu" else {})
+    chosen = options if jax.default_backend() == "cpu" else {}
+    call = cast("Callable[..., Any]", jax.jit(forward(), compiler_options=chosen))
     return np.asarray(call(params, np.load(folder / "x.npy")))
 
 
@@ -95,15 +96,16 @@ def training_by_hand(forward: Callable[[], Any], folder: Path) -> Any:
         return -jnp.take_along_axis(jax.nn.log_softmax(apply(params, x)), y[:, None], 1).mean()
 
     def step(state: Any, x: jax.Array, y: jax.Array):
-        params, velocity = state
+        params, velocity = cast("tuple[dict[str, jax.Array], dict[str, jax.Array]]", state)
         loss, grads = jax.value_and_grad(loss_of)(params, x, y)
-        velocity = jax.tree.map(lambda v, g: MOMENTUM * v + g, velocity, grads)
-        return (jax.tree.map(lambda p, v: p - RATE * v, params, velocity), velocity), loss
+        velocity = {n: MOMENTUM * v + grads[n] for n, v in velocity.items()}
+        return ({n: p - RATE * velocity[n] for n, p in params.items()}, velocity), loss
 
     with np.load(folder / "weights.npz") as stored:
         host = dict(stored)
     state = jax.device_put((host, {n: np.zeros_like(v) for n, v in host.items()}), may_alias=False)
-    return np.asarray(jax.jit(step, donate_argnums=0)(state, x, np.zeros(len(x), np.int32))[1])
+    run = cast("Callable[..., Any]", jax.jit(step, donate_argnums=0))
+    return np.asarray(run(state, x, np.zeros(len(x), np.int32))[1])
 
 
 def popxl_ours(folder: Path) -> Any:

@@ -88,7 +88,7 @@ def statements(node: ast.AST) -> Iterator[ast.stmt]:
 
 def read(root: Path) -> dict[str, Source]:
     """All modules of the three packages."""
-    found = {}
+    found: dict[str, Source] = {}
     for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
@@ -100,7 +100,7 @@ def read(root: Path) -> dict[str, Source]:
 
 def imports(source: Source, known: Mapping[str, Source]) -> set[str]:
     """Modules of the project that this one imports, wherever in the file."""
-    found = set()
+    found: set[str] = set()
     for node in statements(source.tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -167,7 +167,7 @@ def operator_names(sources: Mapping[str, Source]) -> set[str]:
 def tables(sources: Mapping[str, Source]) -> list[str]:
     """Module-level collections outside the operator folder that name several operators."""
     operators = operator_names(sources)
-    found = []
+    found: list[str] = []
     for source in sources.values():
         if source.name.startswith(OPERATOR_ROOM) or source.name in CONTENTS:
             continue
@@ -209,7 +209,7 @@ def uncalled(sources: Mapping[str, Source], root: Path) -> list[str]:
     listed = [p for package in PACKAGES for p in (root / package).rglob("*") if p.suffix in (".pyi", ".j2")]
     for text in (*(s.text for s in sources.values()), *map(Path.read_text, (*listed, *root.glob("tests/**/*.json")))):
         words.update(re.findall(r"\w+", text))
-    found = []
+    found: list[str] = []
     for source in sources.values():
         if not source.name.startswith(PUBLISHED):
             functions = (f for f in statements(source.tree) if isinstance(f, ast.FunctionDef) and not f.decorator_list)
@@ -250,9 +250,9 @@ def inner_imports(sources: Mapping[str, Source]) -> list[str]:
     for source in sources.values():
         functions = (f for f in statements(source.tree) if isinstance(f, ast.FunctionDef))
         nodes = {n for f in functions for n in statements(f) if isinstance(n, ast.ImportFrom | ast.Import)}
-        mine = set().union(*(_reached(name, loads, source.name) for name in loads[source.name] if nodes))
+        mine = set[str]().union(*(_reached(name, loads, source.name) for name in loads[source.name] if nodes))
         for node in nodes:
-            wanted = set().union(*(_reached(name, loads, source.name) for name in _names(node, source, sources)))
+            wanted = set[str]().union(*(_reached(name, loads, source.name) for name in _names(node, source, sources)))
             if wanted - set(sources) <= mine and not any(source.name in loads.get(name, ()) for name in wanted):
                 found.add(f"{source.name}:{node.lineno}")
     return sorted(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import jax
 import numpy as np
@@ -41,7 +42,13 @@ def _by_hand(x: np.ndarray) -> Callable[[], np.ndarray]:
     def one(x: jax.Array):
         return jax.nn.relu(x + w)
 
-    fn = jax.jit(one if len(x) == 1 else lambda x: jax.lax.scan(lambda c, row: (c, one(row)), None, x)[1])
+    def every(x: jax.Array):
+        def row(carry: None, x: jax.Array):
+            return carry, one(x)
+
+        return jax.lax.scan(row, None, x)[1]
+
+    fn = cast("Callable[..., jax.Array]", jax.jit(one if len(x) == 1 else every))
 
     def call() -> np.ndarray:
         np.copyto(out, fn(x))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -72,16 +72,48 @@ def _recurrent(module: torch.nn.LSTM) -> Callable[[torch.Tensor], tuple[torch.Te
     return run
 
 
+def _max_pool(
+    x: torch.Tensor, *, kernel_shape: Sequence[int], strides: Sequence[int], pads: Sequence[int] = (0, 0), **_: Any
+) -> torch.Tensor:
+    return F.max_pool2d(x, tuple(kernel_shape), tuple(strides), tuple(pads[:2]))
+
+
+def _flatten(x: torch.Tensor, **_: Any) -> torch.Tensor:
+    return x.flatten(1)
+
+
+def _gemm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, *, transB: int = 0, **_: Any) -> torch.Tensor:
+    return F.linear(x, w if transB else w.T, b)
+
+
+def _softmax(x: torch.Tensor, *, axis: int, **_: Any) -> torch.Tensor:
+    return torch.softmax(x, axis)
+
+
+def _transpose(x: torch.Tensor, *, perm: Sequence[int]) -> torch.Tensor:
+    return x.permute(tuple(perm))
+
+
+def _squeeze(x: torch.Tensor, *, axes: Sequence[int]) -> torch.Tensor:
+    return x.squeeze(axes[0])
+
+
+def _mean(x: torch.Tensor, *, axes: Sequence[int] = (2, 3), **_: Any) -> torch.Tensor:
+    return x.mean(list(axes), keepdim=True)
+
+
+def _narrow(x: torch.Tensor, lo: Sequence[int], hi: Sequence[int], axis: Sequence[int]) -> torch.Tensor:
+    return x.narrow(axis[0], lo[0], hi[0] - lo[0])
+
+
 _OPS: dict[str, Callable[..., Any]] = {
     "Conv": _conv,
-    "Relu": lambda x: F.relu(x),
+    "Relu": torch.relu,
     "Clip": torch.clamp,
-    "MaxPool": lambda x, *, kernel_shape, strides, pads=(0, 0), **_: F.max_pool2d(
-        x, tuple(kernel_shape), tuple(strides), tuple(pads[:2])
-    ),
-    "GlobalAveragePool": lambda x: x.mean((2, 3), keepdim=True),
-    "Flatten": lambda x, **_: x.flatten(1),
-    "Gemm": lambda x, w, b, *, transB=0, **_: F.linear(x, w if transB else w.T, b),
+    "MaxPool": _max_pool,
+    "GlobalAveragePool": _mean,
+    "Flatten": _flatten,
+    "Gemm": _gemm,
     "MatMul": torch.matmul,
     "Add": operator.add,
     "Sub": operator.sub,
@@ -89,12 +121,12 @@ _OPS: dict[str, Callable[..., Any]] = {
     "Div": operator.truediv,
     "Erf": torch.erf,
     "Sqrt": torch.sqrt,
-    "Softmax": lambda x, *, axis, **_: torch.softmax(x, axis),
-    "Transpose": lambda x, *, perm: x.permute(perm),
-    "Reshape": lambda x, shape: x.reshape(shape),
-    "Squeeze": lambda x, *, axes: x.squeeze(axes[0]),
-    "ReduceMean": lambda x, *, axes, **_: x.mean(list(axes), keepdim=True),
-    "Slice": lambda x, lo, hi, axis: x.narrow(axis[0], lo[0], hi[0] - lo[0]),
+    "Softmax": _softmax,
+    "Transpose": _transpose,
+    "Reshape": torch.reshape,
+    "Squeeze": _squeeze,
+    "ReduceMean": _mean,
+    "Slice": _narrow,
 }
 
 
@@ -142,7 +174,8 @@ class Walk:
         env = {**self.constants, **self.weights, "x": x}
         for fn, operands, attributes, names in self.steps:
             result = fn(*(env[n] for n in operands), **attributes)
-            env.update(zip(names, result if isinstance(result, tuple) else (result,), strict=False))
+            several = cast("tuple[Any, ...]", result) if isinstance(result, tuple) else (result,)
+            env.update(zip(names, several, strict=False))
         return env[self.output]
 
 
@@ -172,7 +205,7 @@ def torch_training(
 
     def call() -> np.ndarray:
         x, y = torch.from_numpy(xs).to(device()), torch.from_numpy(ys).to(device()).long()
-        losses = []
+        losses: list[torch.Tensor] = []
         for i in range(len(x)):
             optimizer.zero_grad(set_to_none=True)
             loss = F.cross_entropy(function(x[i]), y[i])

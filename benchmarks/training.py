@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -58,16 +58,28 @@ def ours_training(network: Network, data: Batches, rule: str) -> Call:
 
 
 def _momentum(velocity: Any, grads: Any, params: Any, count: Any) -> tuple[Any, Any]:
-    velocity = jax.tree.map(lambda v, g: MOMENTUM * v + g, velocity, grads)
-    return velocity, jax.tree.map(lambda p, v: p - RATE * v, params, velocity)
+    def turned(v: jax.Array, g: jax.Array) -> jax.Array:
+        return MOMENTUM * v + g
+
+    def stepped(p: jax.Array, v: jax.Array) -> jax.Array:
+        return p - RATE * v
+
+    velocity = jax.tree.map(turned, velocity, grads)
+    return velocity, jax.tree.map(stepped, params, velocity)
 
 
 def _adam(moments: Any, grads: Any, params: Any, count: Any) -> tuple[Any, Any]:
-    m = jax.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, moments[0], grads)
-    v = jax.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g * g, moments[1], grads)
-    a, b = 1 - BETA1**count, 1 - BETA2**count
-    new = jax.tree.map(lambda p, m, v: p - ADAM_RATE * (m / a) / (jnp.sqrt(v / b) + EPSILON), params, m, v)
-    return (m, v), new
+    def first(m: jax.Array, g: jax.Array) -> jax.Array:
+        return BETA1 * m + (1 - BETA1) * g
+
+    def second(v: jax.Array, g: jax.Array) -> jax.Array:
+        return BETA2 * v + (1 - BETA2) * g * g
+
+    def stepped(p: jax.Array, m: jax.Array, v: jax.Array) -> jax.Array:
+        return p - ADAM_RATE * (m / (1 - BETA1**count)) / (jnp.sqrt(v / (1 - BETA2**count)) + EPSILON)
+
+    m, v = jax.tree.map(first, moments[0], grads), jax.tree.map(second, moments[1], grads)
+    return (m, v), jax.tree.map(stepped, params, m, v)
 
 
 def _loss(network: Network, params: Any, x: Any, y: Any) -> tuple[Any, dict[str, Any]]:
@@ -92,22 +104,22 @@ def by_hand_training(network: Network, data: Batches, rule: str) -> Call:
     # who knows that unrolls the steps
     convolutional = any(v.ndim == 4 for v in network.params.values())
 
-    @partial(jax.jit, donate_argnums=0)
     def run(state: Any, x: jax.Array, y: jax.Array):
         if not convolutional:
             return jax.lax.scan(step, state, (x, y))
-        losses = []
+        losses: list[jax.Array] = []
         for i in range(len(x)):
             state, loss = step(state, (x[i], y[i]))
             losses.append(loss)
         return state, jnp.stack(losses)
 
     params = network.lay_out(network.params)
-    zeros = [jax.tree.map(jnp.zeros_like, params) for _ in range(2)]
-    state = [(params, tuple(zeros) if rule == "adam" else zeros[0], jnp.float32(0))]
+    zeros = [jax.tree.map(cast("Callable[..., jax.Array]", jnp.zeros_like), params) for _ in range(2)]
+    compiled = cast("Callable[..., tuple[Any, jax.Array]]", jax.jit(run, donate_argnums=0))
+    state: list[Any] = [(params, tuple(zeros) if rule == "adam" else zeros[0], jnp.float32(0))]
 
     def call() -> np.ndarray:
-        state[0], losses = run(state[0], data.x, data.y)
+        state[0], losses = compiled(state[0], data.x, data.y)
         return np.asarray(losses)
 
     return call

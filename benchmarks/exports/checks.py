@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import onnxruntime
 
 import popart_jax
+
+from ..engines import onnxruntime_session
 
 STEPS, RATE = 20, 1e-2
 Arrays = Mapping[str, np.ndarray]
@@ -38,14 +39,17 @@ class Exported:
         """The loss and its gradient, compiled: the squared distance from numbers drawn once."""
         fn, params = self.read
         shape = _first(fn(params, self.inputs)).shape
-        target = np.random.default_rng(7).normal(size=shape).astype(np.float32)
-        loss = lambda params: jnp.mean(jnp.square(_first(fn(params, self.inputs)) - target))  # noqa: E731
+        target = cast("np.ndarray", np.random.default_rng(7).normal(size=shape)).astype(np.float32)
+
+        def loss(params: Params) -> jax.Array:
+            return jnp.mean(jnp.square(_first(fn(params, self.inputs)) - target))
+
         return fn.exactly(jax.jit(jax.value_and_grad(loss)))
 
     @cached_property
     def losses(self) -> tuple[list[float], Params]:
         """The loss before each of twenty steps of Adam, and the parameters after them."""
-        params, losses = dict(self.read[1]), []
+        params, losses = dict(self.read[1]), list[float]()
         mean: dict[str, Any] = dict.fromkeys(params, 0)
         square: dict[str, Any] = dict.fromkeys(params, 0)
         for t in range(1, STEPS + 1):
@@ -62,9 +66,7 @@ class Exported:
 
 def served(path: Path, inputs: Arrays) -> np.ndarray:
     """The first output by ONNX Runtime."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime_session(str(path))
     taken = {i.name for i in session.get_inputs()}
     return np.asarray(session.run(None, {n: x for n, x in inputs.items() if n in taken})[0])
 
@@ -82,9 +84,9 @@ def gradient(case: Exported) -> None:
     _, params = case.read
     assert params, "no parameters"
     generator = np.random.default_rng(5)
-    way = {n: generator.normal(size=p.shape).astype(p.dtype) for n, p in params.items()}
+    way = {n: cast("np.ndarray", generator.normal(size=p.shape)).astype(p.dtype) for n, p in params.items()}
     found = case.slope(params)[1]
-    slope = sum(float(np.vdot(found[n], way[n])) for n in params)
+    slope = sum(float(cast("float", np.vdot(found[n], way[n]))) for n in params)
 
     def differences(size: float) -> float:
         moved = [float(case.slope({n: p + s * size * way[n] for n, p in params.items()})[0]) for s in (1, -1)]
@@ -116,10 +118,14 @@ def symbolic(case: Exported) -> None:
     (batch,) = jax.export.symbolic_shape("batch")
     taken = {n: case.inputs[n] for n in fn.inputs}
     shapes = {n: (batch, *x.shape[1:]) if n in case.batched else x.shape for n, x in taken.items()}
+
+    def first(params: Params, inputs: Arrays) -> Any:
+        return _first(fn(params, inputs))
+
     with fn.precision():
         avals = {n: jax.ShapeDtypeStruct(shapes[n], x.dtype) for n, x in taken.items()}
-        weights = jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, p.dtype), params)
-        whole = jax.export.export(jax.jit(lambda p, x: _first(fn(p, x))))(weights, avals)
+        weights = {n: jax.ShapeDtypeStruct(p.shape, p.dtype) for n, p in params.items()}
+        whole = jax.export.export(jax.jit(first))(weights, avals)
         larger = {n: np.concatenate([x, x[::-1]]) if n in case.batched else x for n, x in taken.items()}
         found = whole.call(params, larger)
     np.testing.assert_allclose(found, served(case.path, larger), rtol=1e-4, atol=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 from torch.nn import functional as F  # pyright: ignore[reportMissingImports]
@@ -114,7 +116,7 @@ class Scanned(nn.Module):
         step = F.softplus(self.step(x))
         keep = torch.exp(-step.unsqueeze(-1) * self.decay.exp())
         add = (step * x).unsqueeze(-1) * b.unsqueeze(2)
-        state, rows = torch.zeros_like(add[:, 0]), []
+        state, rows = torch.zeros_like(add[:, 0]), list[torch.Tensor]()
         for t in range(x.shape[1]):
             state = keep[:, t] * state + add[:, t]
             rows.append((state * c[:, t].unsqueeze(1)).sum(-1))
@@ -230,7 +232,14 @@ class Branched(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The branch's result."""
-        return torch.cond(x.sum() > 0, lambda x: self.one(x).tanh(), lambda x: self.two(x).sigmoid(), (x,))
+
+        def positive(x: torch.Tensor) -> torch.Tensor:
+            return self.one(x).tanh()
+
+        def other(x: torch.Tensor) -> torch.Tensor:
+            return self.two(x).sigmoid()
+
+        return torch.cond(x.sum() > 0, positive, other, (x,))
 
 
 class Looped(nn.Module):
@@ -259,7 +268,7 @@ class Norms(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Scores."""
         a, b = F.hardsigmoid(self.one(self.rms(x))), F.gelu(self.group(x), approximate="tanh")
-        a = F.normalize(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1, keepdim=True)
+        a = F.normalize(a, dim=-1) * cast("torch.Tensor", torch.linalg.vector_norm(b, dim=-1, keepdim=True))
         b = torch.where(b > 0, b.logsumexp(-1, keepdim=True), F.softsign(b)) + x.var(-1, keepdim=True)
         return F.selu(self.two(a, b)) - F.cosine_similarity(a, b).unsqueeze(-1)
 

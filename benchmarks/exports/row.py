@@ -29,7 +29,7 @@ def found_of(network: Network, *, dynamo: bool, opset: int | None) -> tuple[dict
             onnx.checker.check_model(str(case.path), full_check=True)
         except Exception as err:  # it does not agree with its own opset
             return {}, f"not valid: {_line(err)}"
-        found = {}
+        found: dict[str, str] = {}
         for name, check in CHECKS.items():
             try:
                 check(case)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -84,7 +84,7 @@ class Author:
 
     def constant(self, value: Any, dtype: type = np.int64) -> str:
         """Add a constant node."""
-        return self.onnx.constant(np.asarray(value, dtype))
+        return self.onnx.constant(cast("np.ndarray", np.asarray(value, dtype)))
 
     def finish(
         self, name: str, shape: list[int], logits: str, lay_out: Any, forward: Any, forward_train: Any = None

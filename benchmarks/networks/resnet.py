@@ -84,7 +84,7 @@ def forward(depth: Depth, p: Mapping[str, Any], x: jax.Array):
 
 
 def _forward_train(depth: Depth, p: Mapping[str, Any], x: jax.Array):
-    statistics = {}
+    statistics: dict[str, jax.Array] = {}
 
     def norm(h: jax.Array, name: str):
         mean, variance = h.mean((0, 1, 2)), h.var((0, 1, 2))

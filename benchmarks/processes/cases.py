@@ -76,7 +76,8 @@ def _train(
     session.prepareDevice()
     session.setRandomSeed(11)
     session.weightsFromHost()
-    rng, anchors, found = np.random.default_rng(1), session.initAnchorArrays(), {}
+    rng, anchors = np.random.default_rng(1), session.initAnchorArrays()
+    found: dict[str, np.ndarray] = {}
     for step in range(STEPS):
         if step == 1:
             session.updateOptimizerFromHost(then)

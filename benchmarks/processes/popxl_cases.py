@@ -105,7 +105,7 @@ def tensor_and_data_parallel() -> Arrays:
         shards = factories.replica_groupings
         sliced, names = reduce_replica_sharded_graph(grads, "mean", shard_groups=shards, replica_group=groups)
         parts = dict(zip(names, sliced.bind(grads).call(), strict=True))
-        updated = {}
+        updated: dict[str, popxl.Tensor] = {}
         for name, weight in weights.to_dict().items():
             group = factories.get(name).replica_grouping
             sharded = group.group_size > 1
@@ -116,11 +116,11 @@ def tensor_and_data_parallel() -> Arrays:
             loaded = load_remote(buffers)
             step.bind(loaded).call(updated[name], parts[name])
             store_remote(buffers, loaded)
-        updated = addons.NamedTensors.from_dict(updated)
-        gather, names = all_gather_replica_sharded_graph(updated, replica_groups=shards)
-        for name, whole in zip(names, gather.bind(updated).call(), strict=True):
+        tree = addons.NamedTensors.from_dict(updated)
+        gather, names = all_gather_replica_sharded_graph(tree, replica_groups=shards)
+        for name, whole in zip(names, gather.bind(tree).call(), strict=True):
             ops.var_updates.copy_var_update_(weights.get(name), whole)
-    start = {v: rng.normal(0, 0.3, v.shape_on_host).astype(np.float32) for v in weights.tensors}
+    start: dict[Any, np.ndarray] = {v: rng.normal(0, 0.3, v.shape_on_host).astype(np.float32) for v in weights.tensors}
     found: Arrays = {}
     first = ir._pb_ir.getSessionOptions().globalReplicaOffset
     assert first == popdist.getReplicaIndexOffset()

@@ -6,7 +6,7 @@ Losses, weights, and bytes of one device: what rests on it, and XLA's peak while
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -34,7 +34,7 @@ CASES: dict[str, tuple[str | None, int, int]] = {  # rules, replicas, devices of
 
 def model(width: int) -> onnx.ModelProto:
     """Feed-forward blocks with residuals between an embedding and a head."""
-    rng, nodes = np.random.default_rng(0), []
+    rng, nodes = np.random.default_rng(0), list[str]()
     values = {"table": rng.normal(0, 1, (_VOCABULARY, width)), "head": rng.normal(0, 0.1, (width, _VOCABULARY))}
     nodes.append("h0 = Gather(table, x)")
     for i in range(_LAYERS):
@@ -87,7 +87,7 @@ def run(width: int, rules: str | None, replicas: int, devices: int) -> dict[str,
     session.weightsToHost()
     session.readWeights(popart.PyWeightsIO(weights))
     held = session._held().arrays
-    device = jax.local_devices()[0]
+    device = cast("Any", jax.local_devices()[0])
     resting = sum(s.data.nbytes for x in held.values() for s in x.addressable_shards if s.device == device)
     assert session._engine is not None
     facts = session._engine.executables[""].call.memory_analysis()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -117,12 +117,13 @@ def run(
     rng, found = np.random.default_rng(1), session.initAnchorArrays()
     shown: dict[str, Any] = {}
     for step in range(_STEPS):
-        x = rng.normal(size=(_BATCHES, _FACTOR if pipelined else 1, replicas, _ROWS, width)).astype(dtype)
+        size = (_BATCHES, _FACTOR if pipelined else 1, replicas, _ROWS, width)
+        x = cast("np.ndarray", rng.normal(size=size).astype(dtype))
         session.run(popart.PyStepIO({"x": x}, found))
         shown |= {f"{n}, step {step}": a.copy() for n, a in found.items()}
         if scale != 1:
             session.updateOptimizerFromHost(_optimizer(kind, scale / 4))
-    weights = {t.name: np.empty(tuple(t.dims), dtype) for t in proto.graph.initializer}
+    weights: dict[str, np.ndarray] = {t.name: np.empty(tuple(t.dims), dtype) for t in proto.graph.initializer}
     session.weightsToHost()
     session.readWeights(popart.PyWeightsIO(weights))
     generators = {"generators": np.asarray(session.getRNGState())} if at_random else {}
@@ -154,7 +155,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def measure(width: int, cases: Collection[str]) -> dict[str, dict[str, Any]]:
     """Run some cases on one device and on several: the largest difference of any number, and the resident bytes."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for name in cases:
         case = CASES[name]
         one, parts = (run(width, stages, **case) for stages in ("in order", "devices"))

@@ -36,7 +36,7 @@ def prepared(width: int, *, together: bool) -> Callable[[], None]:
     replicas, rng = popdist.getNumTotalReplicas(), np.random.default_rng(0)
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [_ROWS, width], "x")
-    y, names = x, []
+    y, names = x, list[str]()
     for _ in range(_LAYERS):
         value = rng.normal(0, width**-0.5, (width, width)).astype(np.float32)
         alone = not together and replicas > 1
