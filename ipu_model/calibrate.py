@@ -122,16 +122,7 @@ def _fit(models: list[tuple[Figure, Formula, Target]], prefixes: tuple[str, ...]
     used = sorted({n for _, m, _ in models for n in m.constants() if n.startswith(prefixes)})
     if not used:
         return {}
-    columns = {n: i for i, n in enumerate(used)}
-    width = max(len(m.alternatives) for _, m, _ in models)
-    matrix = np.zeros((len(models), width, len(used) + 1))
-    scale = np.full(len(models), len(used))
-    goal = np.zeros(len(models))
-    for i, (figure, m, chip) in enumerate(models):
-        for j in range(width):
-            matrix[i, j] = _row(m, m.alternatives[min(j, len(m.alternatives) - 1)], chip, columns)
-        scale[i] = columns.get(m.scale, len(used))
-        goal[i] = _amount(m, chip, float(figure["value"]))
+    matrix, scale, goal = _equations(models, used)
     balance = np.array(_balance(models))
     start = np.append(_start(models, used, matrix[:, 0], scale, goal, balance), 1.0)
     shares = matrix * start / goal[:, None, None]  # of each constant in each figure, where the search starts
@@ -162,6 +153,26 @@ def _fit(models: list[tuple[Figure, Formula, Target]], prefixes: tuple[str, ...]
     )  # its annotations know only the names of built-in losses and derivatives
     found = minimise(residuals, np.zeros(len(used)), jacobian, loss=loss, x_scale="jac")
     return dict(zip(used, (start[:-1] * np.exp(found.x)).tolist(), strict=True))
+
+
+def _equations(
+    models: list[tuple[Figure, Formula, Target]], used: list[str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each figure: factors of the constants in each alternative, the index of its scale, the amount to reach.
+
+    The last column and index stand for 1.
+    """
+    columns = {n: i for i, n in enumerate(used)}
+    width = max(len(m.alternatives) for _, m, _ in models)
+    matrix = np.zeros((len(models), width, len(used) + 1))
+    scale = np.full(len(models), len(used))
+    goal = np.zeros(len(models))
+    for i, (figure, m, chip) in enumerate(models):
+        for j in range(width):
+            matrix[i, j] = _row(m, m.alternatives[min(j, len(m.alternatives) - 1)], chip, columns)
+        scale[i] = columns.get(m.scale, len(used))
+        goal[i] = _amount(m, chip, float(figure["value"]))
+    return matrix, scale, goal
 
 
 def _start(

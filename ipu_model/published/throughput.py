@@ -140,13 +140,7 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
     name = f"{name} {config.get('model', '')}"
     if training and "mlperf" in name and "bert" in name:  # the large one, with short texts in rows of 512 tokens
         name, config = f"{name} large", {"seq": 512, "fw": "packed", **config}
-    precision = str(row.get("precision") or "").lower()
-    assumed = [] if precision else ["half precision"]
-    if precision and not re.search(r"16|half|fp8|mixed", precision):
-        assumed.append(f"half precision in place of {precision}")
-    assumed += [] if re.search(r"16\.16|fp16 partials", precision) else ["half partial results"]
-    assumed += [f"attention in pieces of {piece_of(name)} tokens"] if piece_of(name) else []
-    assumed += [] if is_named(name) else ["a network of unknown name, priced by its configuration"]
+    assumed = _assumed(name, str(row.get("precision") or "").lower())
     if not training:
         network_ = network(name, number(config, "batch", 1), config)
         if network_.served == "text" and re.search(_BY_TOKEN, what):
@@ -157,7 +151,24 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
             lower = f"availableMemoryProportion {percent / 100:g}, with which it fits"
             assumed.append(lower if percent else "memory for it, which the chip has not")
         return Case(network_, System(), count, 1.0, tuple(assumed))
-    one = network(name, 1, config)
+    return _training_case(row, target, name, config, assumed)
+
+
+def _assumed(name: str, precision: str) -> list[str]:
+    """What is assumed of a network's numbers, attention and layers."""
+    assumed = [] if precision else ["half precision"]
+    if precision and not re.search(r"16|half|fp8|mixed", precision):
+        assumed.append(f"half precision in place of {precision}")
+    assumed += [] if re.search(r"16\.16|fp16 partials", precision) else ["half partial results"]
+    assumed += [f"attention in pieces of {piece_of(name)} tokens"] if piece_of(name) else []
+    assumed += [] if is_named(name) else ["a network of unknown name, priced by its configuration"]
+    return assumed
+
+
+def _training_case(
+    row: Mapping[str, Any], target: Target, name: str, config: Mapping[str, Any], assumed: list[str]
+) -> Case:
+    one, count = network(name, 1, config), system_size(str(row["hardware"]))
     micro = micro_batch(one, target)
     if "batch" not in config:
         micro = even_share(micro, one, row, target)

@@ -71,6 +71,12 @@ def run(options: argparse.Namespace) -> int:
     for n, (plans, others) in found.items():
         if not plans and others:
             console.print(f"{n} chips: no plan fits; the smallest takes {others[0].memory / 1e9:.3f} GB of a chip")
+    _write(options, target.name, fitting)
+    return 0 if any(fitting.values()) else 1
+
+
+def _write(options: argparse.Namespace, target: str, fitting: Mapping[int, Sequence[Plan]]) -> None:
+    """Write the plans to the files that were asked for."""
     if options.json is not None:
         document = [{**asdict(p), "chips": n} for n, plans in fitting.items() for p in plans]
         with files.whole(options.json) as place:
@@ -79,8 +85,7 @@ def run(options: argparse.Namespace) -> int:
         from ipu_model.scaling.page import render
 
         with files.whole(options.html) as place:
-            place.write_text(render(f"{Path(options.model).name} on {target.name}", fitting, options.top))
-    return 0 if any(fitting.values()) else 1
+            place.write_text(render(f"{Path(options.model).name} on {target}", fitting, options.top))
 
 
 def chip_counts(text: str) -> list[int]:

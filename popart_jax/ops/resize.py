@@ -172,25 +172,8 @@ def _plan(
         Neither or both of scales and sizes, or a list of wrong length.
     """
     axes = [a % len(shape) for a in axes] if axes else list(range(len(shape)))
-    empty = scales is not None and sizes is not None
-    scales, sizes = (None if v is None or np.size(v) == 0 else np.asarray(v) for v in (scales, sizes))
-    if scales is not None and sizes is not None:
-        raise popart_exception(
-            "Resize op has inputs for `sizes` and `scales`. Only one of these tensors should be present. If `sizes` is "
-            "needed, please pass an empty string as the name of `scales` in the input list ( resize([X, roi, '', "
-            "sizes]) ). If the proto is not generated from the PopART Builder, please confirm that only one of the two "
-            "tensors shall have data."
-        )
+    scales, sizes = _scales_or_sizes(scales, sizes)
     given = sizes if scales is None else scales
-    if given is not None and not (np.asarray(given) > 0).all():
-        what = "sizes" if scales is None else "scales"
-        raise popart_exception(f"Resize: {what} are greater than zero, got {np.asarray(given).tolist()}.")
-    if given is None:
-        if empty:
-            raise popart_exception("Resize op has  inputs for `sizes` and `scales`,but none of them have data.")
-        raise popart_exception(
-            "Resize op has no input for `size` or `scales`. One of these tensors needs to be present."
-        )
     if len(given) != len(axes):
         raise popart_exception(
             f"The number of dimensions of the resize op scales ({len(given)}) must match the number of dimensions of "
@@ -212,6 +195,30 @@ def _plan(
     bounds = [(0.0, 1.0)] * len(axes) if roi is None or np.size(roi) == 0 else _pairs(roi)
     found = [Axis(a, shape[a], n, f, r) for a, n, f, r in zip(axes, outs, factors, bounds, strict=True)]
     return [at for at in found if at.out != at.size or at.scale != 1 or at.roi != (0.0, 1.0)]
+
+
+def _scales_or_sizes(scales: np.ndarray | None, sizes: Any) -> tuple[Any, Any]:
+    """Scales and sizes, None for the one that has no data; exactly one of them has."""
+    empty = scales is not None and sizes is not None
+    scales, sizes = (None if v is None or np.size(v) == 0 else np.asarray(v) for v in (scales, sizes))
+    if scales is not None and sizes is not None:
+        raise popart_exception(
+            "Resize op has inputs for `sizes` and `scales`. Only one of these tensors should be present. If `sizes` is "
+            "needed, please pass an empty string as the name of `scales` in the input list ( resize([X, roi, '', "
+            "sizes]) ). If the proto is not generated from the PopART Builder, please confirm that only one of the two "
+            "tensors shall have data."
+        )
+    given = sizes if scales is None else scales
+    if given is not None and not (np.asarray(given) > 0).all():
+        what = "sizes" if scales is None else "scales"
+        raise popart_exception(f"Resize: {what} are greater than zero, got {np.asarray(given).tolist()}.")
+    if given is None:
+        if empty:
+            raise popart_exception("Resize op has  inputs for `sizes` and `scales`,but none of them have data.")
+        raise popart_exception(
+            "Resize op has no input for `size` or `scales`. One of these tensors needs to be present."
+        )
+    return scales, sizes
 
 
 def _pairs(roi: np.ndarray) -> list[tuple[float, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from ..batches import at_the_end
 from ..loss_scaling import FACTOR, Scaling
 from ..micro import in_own_order, rounding_key
 from ..program import Anchor, Program, Training
-from .place import Axes, Place, always, each, replica_axes
+from .place import Axes, Place, each, replica_axes
 
 Arrays = dict[str, Any]
 
@@ -31,6 +31,27 @@ class Group:
     anchors: tuple[Anchor, ...]
 
 
+@dataclass(frozen=True)
+class _Variables:
+    """Stands for the replica dimensions of the variables by name in argument `argument`."""
+
+    argument: int
+
+
+def _axes(program: Program, axes: Axes) -> Callable[..., Axes]:
+    """A function from arguments to replica dimensions, for `Place.compiled`."""
+
+    def given(*arguments: Any) -> Axes:
+        def known(axis: Any) -> Axes:
+            if isinstance(axis, tuple):
+                return tuple(map(known, cast("tuple[Any, ...]", axis)))
+            return replica_axes(program, arguments[axis.argument]) if isinstance(axis, _Variables) else axis
+
+        return known(axes)
+
+    return given
+
+
 class Functions:
     """Compiled functions of one place for updates and anchors.
 
@@ -41,41 +62,18 @@ class Functions:
     def __init__(self, program: Program, group: Group) -> None:
         self.program, self.group = program, group
         one, buffers = each(program), None if each(program) is None else 1
+        given = (_Variables(0), one, one, None, None, None)
 
-        def state(carried: Arrays, *_: Any) -> dict[str, int | None]:
-            return replica_axes(program, carried)
+        def compiled(function: Callable[..., Any], takes: tuple[Axes, ...], gives: Axes) -> Callable[..., Any]:
+            return group.place.compiled(program, function, _axes(program, takes), _axes(program, gives))
 
-        def second(_: Any, carried: Arrays, *__: Any) -> dict[str, int | None]:
-            return state(carried)
-
-        def lone(carried: Arrays) -> Axes:
-            return (state(carried),)
-
-        def given(carried: Arrays, *_: Any) -> Axes:
-            return (state(carried), one, one, None, None, None)
-
-        def elsewhere_and_given(_: Any, carried: Arrays, *__: Any) -> Axes:
-            return (one, *given(carried))
-
-        def applied(_: Any, carried: Arrays, *__: Any) -> Axes:
-            return (state(carried), one)
-
-        def counts_and_state(_: Any, carried: Arrays) -> Axes:
-            return (one, state(carried))
-
-        def held_and_state(_: Any, carried: Arrays) -> Axes:
-            return (buffers, state(carried))
-
-        def compiled(function: Callable[..., Any], takes: Any, gives: Any) -> Callable[..., Any]:
-            return group.place.compiled(program, function, takes, gives)
-
-        self.start = compiled(self._start, lone, always(one))
-        self.accumulate = compiled(self._accumulate, always((one, one, None, None, None, None)), always((one, one)))
-        self.squares = compiled(self._squares, given, always(one))
-        self.apply = compiled(self._apply, elsewhere_and_given, applied)
-        self.count = compiled(self._count, always((one, one)), always((one, one)))
-        self.decide = compiled(self._decide, counts_and_state, second)
-        self.last = compiled(self._last, held_and_state, always(buffers))
+        self.start = compiled(self._start, (_Variables(0),), one)
+        self.accumulate = compiled(self._accumulate, (one, one, None, None, None, None), (one, one))
+        self.squares = compiled(self._squares, given, one)
+        self.apply = compiled(self._apply, (one, _Variables(1), *given[1:]), (_Variables(1), one))
+        self.count = compiled(self._count, (one, one), (one, one))
+        self.decide = compiled(self._decide, (one, _Variables(1)), _Variables(1))
+        self.last = compiled(self._last, (buffers, _Variables(1)), buffers)
         self.empty = jax.jit(self._empty, out_shardings=group.place.sharding(buffers))
 
         @cache
@@ -84,10 +82,7 @@ class Functions:
                 plain = in_own_order(program, {**made, **shared})
                 return buffers_of.record(held, group.anchors, plain, counter, repeat)
 
-            def takes(_: Any, __: Any, shared: Arrays, ___: Any) -> Axes:
-                return (buffers, one, state(shared), None)
-
-            return compiled(function, takes, always(buffers))
+            return compiled(function, (buffers, one, _Variables(2), None), buffers)
 
         self.record = record
 

@@ -87,7 +87,7 @@ def computed(
 def _of_rows(
     node: ir.Node, operands: list[Any], marks: Mapping[int, Padded], compute: Compute
 ) -> tuple[tuple[Any, ...], list[Mark | None]]:
-    op, mark = node.op_type, next(iter(marks.values()))
+    op = node.op_type
     nothing: list[Mark | None] = [None] * len(node.outputs)
     piece = pieces.computed(node, operands, marks, compute)
     if piece is not None:
@@ -95,21 +95,13 @@ def _of_rows(
     inner = neutral.contracted(node, operands, marks)
     if inner is not None:
         return compute(inner), nothing
-    along = 0 in marks and marks[0].axis in neutral.axes_seen(node, operands)
-    if along:
-        if (set(marks) != {0} and not neutral.leaves_labels_out(op)) or not facts(op).neutral:
-            raise popart_exception(refusal(op, mark))
-        given, attributes = neutral.prepared(node, operands, marks[0])
-        results = neutral.rescaled(node, compute(given, **attributes), marks[0])
-        if op not in ("Softmax", "LogSoftmax", "CumSum"):
-            return results, nothing
-        return results, [Padded(mark.axis, index=False, live=mark.live, maker=mark.maker)]
+    if 0 in marks and marks[0].axis in neutral.axes_seen(node, operands):
+        return _along(node, operands, marks, compute)
     if _reads_along(node, operands, marks):
         operands = [operands[0], _from_the_end(node, operands[1], marks[0]), *operands[2:]]
         marks = {i: m for i, m in marks.items() if i}
         if not marks:
             return compute(operands), nothing
-        mark = marks[1]
     if op in _WRITES and (1 in marks or set(marks) == {0}):
         if 1 in marks:
             operands = [operands[0], _written_at(operands[1], marks[1], np.shape(operands[2]), 2 in marks), operands[2]]
@@ -121,8 +113,28 @@ def _of_rows(
         if whole is not None:
             return compute(whole), nothing
         operands, marks = _of_one_size(operands, marks)
-        mark = next(iter(marks.values()))
-    results = compute(operands)
+    return _marked(node, operands, marks, compute(operands))
+
+
+def _along(
+    node: ir.Node, operands: list[Any], marks: Mapping[int, Padded], compute: Compute
+) -> tuple[tuple[Any, ...], list[Mark | None]]:
+    """Results of an operator that computes along the padded axis of its first operand."""
+    op, mark = node.op_type, marks[0]
+    if (set(marks) != {0} and not neutral.leaves_labels_out(op)) or not facts(op).neutral:
+        raise popart_exception(refusal(op, mark))
+    given, attributes = neutral.prepared(node, operands, mark)
+    results = neutral.rescaled(node, compute(given, **attributes), mark)
+    if op not in ("Softmax", "LogSoftmax", "CumSum"):
+        return results, [None] * len(node.outputs)
+    return results, [Padded(mark.axis, index=False, live=mark.live, maker=mark.maker)]
+
+
+def _marked(
+    node: ir.Node, operands: list[Any], marks: Mapping[int, Padded], results: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], list[Mark | None]]:
+    """Results that are padded as the operands are, with their marks."""
+    op, mark = node.op_type, next(iter(marks.values()))
     axis = axis_of(node, [np.shape(x) for x in operands], np.shape(results[0]), marks)
     if not axis:
         raise popart_exception(refusal(op, mark))
