@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, reshard, use_abstract_mesh
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec, use_abstract_mesh
 
 Named = Mapping[str, Any]
 
@@ -31,10 +31,10 @@ def with_automatic_axes(
 
     def with_types(name: str, x: Any) -> Any:
         is_batch = name in outputs and x.ndim > 0 and x.shape[0] == length
-        return reshard(x, NamedSharding(mesh, PartitionSpec(axes) if is_batch else PartitionSpec()))
+        return jax.sharding.reshard(x, NamedSharding(mesh, PartitionSpec(axes) if is_batch else PartitionSpec()))
 
     with use_abstract_mesh(_automatic(mesh)):
-        found = compute({n: reshard(x, PartitionSpec()) if _is_array(x) else x for n, x in given.items()})
+        found = compute({n: _of_automatic_axes(x) if _is_array(x) else x for n, x in given.items()})
     return {n: with_types(n, x) if _is_array(x) else x for n, x in found.items()}
 
 
@@ -50,6 +50,10 @@ def _explicit(arrays: Named) -> Iterator[tuple[jax.Array, NamedSharding]]:
         sharding = jax.typeof(x).sharding
         if isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types:
             yield x, sharding
+
+
+def _of_automatic_axes(x: Any) -> Any:
+    return jax.sharding.reshard(x, PartitionSpec())
 
 
 def _is_array(x: Any) -> bool:
