@@ -113,12 +113,16 @@ def check_parameters(
     Raises
     ------
     popart_exception
-        A list of the wrong length or a negative output size.
+        A list of the wrong length, a stride or dilation of 0, or a negative output size.
     """
     rank = len(spatial)
     for name, values in (("strides", strides), ("dilations", dilations), ("inDilations", in_dilations)):
         if values and len(values) != rank:
             raise popart_exception(f"Length of {name} vector {len(values)} != number of spatial dimensions {rank}")
+        if 0 in values:
+            raise popart_exception(
+                f"{name[0].upper()}{name[1:]} invalid. 0 {name[:-1]} at index {list(values).index(0)}"
+            )
     for values in (pads, out_pads):
         if values and len(values) != 2 * rank:
             raise popart_exception(

@@ -127,7 +127,8 @@ def _absorb_parameters(node: ir.Node, facts: IrFacts) -> None:
             array = value.const_value.numpy()
             numbers = array.reshape(-1).tolist()
             given = numbers if array.ndim or not numbers else numbers[0]
-            node.attributes[name] = ir.convenience.convert_attribute(name, given)
+            kind = None if numbers else ir.AttributeType.FLOATS if array.dtype.kind == "f" else ir.AttributeType.INTS
+            node.attributes[name] = ir.convenience.convert_attribute(name, given, kind)
         node.replace_input_with(position, None)
     while node.inputs and node.inputs[-1] is None:
         node.resize_inputs(len(node.inputs) - 1)

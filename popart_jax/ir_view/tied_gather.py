@@ -49,23 +49,20 @@ def _table(node: ir.Node) -> tuple[ir.Value, bool]:
 def _add_rows(graph: ir.Graph, node: ir.Node, accumulate: ir.Node, table: ir.Value, transposed: bool) -> None:
     total = accumulate.outputs[0]
     readers = list(total.uses())
+    # placed like the Gather, whose pipeline stage has the rows: that of the dense product is earlier
     meta = {nodes.PASS: nodes.UPDATE, nodes.CONTEXT: nodes.NORMAL}
     target = total
     if transposed:
         shape = list(reversed(total.shape.numpy())) if total.shape is not None else None
         target = nodes.tensor(f"{total.name}__transposed", total, shape=shape)
         graph.append(
-            nodes.make(
-                "Transpose", [total], [target], domain="", like=accumulate, attributes={"perm": (1, 0)}, meta=meta
-            )
+            nodes.make("Transpose", [total], [target], domain="", like=node, attributes={"perm": (1, 0)}, meta=meta)
         )
     factor = _factor(graph, accumulate, meta)
     result = nodes.tensor(f"{total.name}__sparse", target)
     gradient, indices = node.inputs[0], node.inputs[1]
     graph.append(
-        nodes.make(
-            "PopartSparseAccumulate", [target, gradient, factor, indices, table], [result], like=accumulate, meta=meta
-        )
+        nodes.make("PopartSparseAccumulate", [target, gradient, factor, indices, table], [result], like=node, meta=meta)
     )
     for reader, index in readers:
         reader.replace_input_with(index, result)

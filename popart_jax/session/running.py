@@ -26,6 +26,7 @@ from .preparing import Prepared
 from .start import MAIN, NAMED_RUNS
 from .weights.host_copies import HostWeights
 
+_STEP_IO = (PyStepIO, PyStepIOCallback, Stream)
 _RUN_SIGNATURES = (
     "(self, stepio: IStepIO, debugName: str = '') -> None",
     "(self, programHandle: str, stepio: IStepIO, debugName: str = '') -> None",
@@ -161,7 +162,9 @@ def _run_arguments(*args: Any, **kwargs: Any) -> tuple[str, PyStepIO | PyStepIOC
     if stepio is None and values:
         stepio = values.pop(0)
     name = kwargs.pop("debugName", values[0] if values else "")
-    if kwargs or len(values) > 1 or not isinstance(stepio, (PyStepIO, PyStepIOCallback, Stream)):
+    if kwargs or len(values) > 1 or not isinstance(name, str) or not isinstance(stepio, _STEP_IO):
         reason = f"the step I/O is a PyStepIO, a PyStepIOCallback or a Stream, not {type(stepio).__name__}"
+        if isinstance(stepio, _STEP_IO):
+            reason = f"debugName is a str, not {type(name).__name__}"
         raise refused("run", _RUN_SIGNATURES, args, given, [reason])
-    return handle or MAIN, stepio, str(name)
+    return handle or MAIN, stepio, name

@@ -27,9 +27,9 @@ class Made:
         self.b.addNodeAttribute("a", 1, {self.relu})
         self.b.addNodeAttribute("f", 1.5, {self.relu})
 
-    def conv(self) -> str:
+    def conv(self, **given: Any) -> str:
         sizes = ([1, 1, 5, 5], [1, 1, 3, 3])
-        return self.b.aiOnnx.conv([self.b.addInputTensor("FLOAT", size) for size in sizes])
+        return self.b.aiOnnx.conv([self.b.addInputTensor("FLOAT", size) for size in sizes], **given)
 
     def custom(self, value: Any) -> Any:
         return self.b.customOp("A", 1, "d", [self.x], {"k": value})
@@ -80,6 +80,8 @@ REFUSED: list[Case] = [
     ("The first arg of copyvarupdate should be an initalised tensor.",
      lambda m: m.b.aiGraphcore.copyvarupdate([m.x, m.x])),
     ("Strides invalid. 0 stride at index 1", lambda m: m.b.aiGraphcore.subsample([m.x], [1, 0])),
+    ("Strides invalid. 0 stride at index 0", lambda m: m.conv(strides=[0, 1])),
+    ("Dilations invalid. 0 dilation at index 1", lambda m: m.conv(dilations=[1, 0])),
     ("Could not find a node with outputs Relu:0 ,TopK:1. Must specify all outputs of a node",
      lambda m: m.b.addNodeAttribute("q", 1, {m.top[1], m.relu})),
     ("Attribute a is not a float vector.", lambda m: m.b.getFloatVectorNodeAttribute("a", {m.relu})),

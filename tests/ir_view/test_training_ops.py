@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -309,6 +310,18 @@ def test_graph_name():
     assert [*counts(replace(inference(facts, "a"), graph=graph), "mine")] == ["Neg"]
 
 
+def test_an_empty_parameter_has_the_type_of_its_data(caplog):
+    """PyTorch writes an empty region of interest; guessing its type was logged by another package."""
+    text = """BuilderGraph_1 (float[1,1,2,2] x) => () {
+      roi = Constant<value = float[0] {}>()
+      scales = Constant<value = float[4] {1, 1, 2, 2}>()
+      a = Resize<mode = "nearest">(x, roi, scales)
+    }"""
+    facts = replace(inference(mlp(), "a"), graph=parse(text))
+    assert "Resize" in counts(facts)
+    assert not caplog.records
+
+
 TIED = """BuilderGraph_1 (float[6,4] w) => () {
   i = Constant<value = int32[3] {0, 2, 5}>()
   e = Gather<axis=0>(w, i)
@@ -332,6 +345,16 @@ def test_tied_gather_accumulates_rows():
     assert [op["name"] for op in find(tied(mean_reduction=True, running_mean=True), "Div")] == [
         "mean_accumulate_inverse"
     ]
+
+
+def test_rows_are_accumulated_in_the_stage_of_the_gather():
+    """BERT reads its table in the first stage and multiplies by it in the last: of 2 + 1 + 2 stages, 4 has the rows."""
+    text = TIED.replace("Gather<axis=0>", "Gather<axis=0, __pipeline_stage=0>")
+    text = re.sub(r"(Transpose|MatMul|ReduceSum)(<|\()", r"\1<__pipeline_stage=2>\2", text)
+    text = text.replace("><", ", ")
+    facts = training(text, "w", TIED_TYPES, "l", accumulate=True, accumulation_factor=5, pipelining=True)
+    (rows,) = find(with_patterns(facts, "All"), "PopartSparseAccumulate")
+    assert rows["attributes"]["__pipeline_stage"] == "4"
 
 
 def test_rows_are_scaled_as_the_dense_gradient_is():

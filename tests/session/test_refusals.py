@@ -58,6 +58,12 @@ def exported_by_another(session: popart.TrainingSession) -> None:
     other.loadExecutable("one.popef")
 
 
+def fetched() -> popart.TrainingSession:
+    session = ready()
+    session.weightsToHost()
+    return session
+
+
 def read_only() -> None:
     session = inference()
     results = anchors(session)
@@ -107,6 +113,11 @@ WEIGHTS: dict[str, Row] = {
     "no weights IO": (lambda: ready().readWeights({"w": X}), TypeError, "PyWeightsIO|incompatible function arguments"),
     "other weights IO": (lambda: ready().readWeights(popart.IWeightsIO()), TypeError, "Expected a PyWeightsIO"),
     "not fetched": (lambda: ready().readWeights(popart.PyWeightsIO({"w": X.copy()})), RUN, "No data for weight 'w'"),
+    "read-only array": (
+        lambda: fetched().readWeights(popart.PyWeightsIO({"w": np.frombuffer(bytes(12), np.float32)})),
+        RUN,
+        "readWeights: the array for weight 'w' is read-only",
+    ),
     "another type": (
         lambda: ready().writeWeights(popart.PyWeightsIO({"w": np.ones(3)})),
         RUN,
@@ -132,6 +143,11 @@ RUNS: dict[str, Row] = {
         lambda: ready().run({"x": X}),
         TypeError,
         "the step I/O is a PyStepIO, a PyStepIOCallback or a Stream, not dict",
+    ),
+    "a number for a name": (
+        lambda: ready().run(popart.PyStepIO({}, {}), 5),
+        TypeError,
+        "debugName is a str, not int",
     ),
     "unknown handle": (
         lambda: ready().run("q", popart.PyStepIO({}, {})),

@@ -172,6 +172,25 @@ def test_callbacks():
     assert [k for k, n in recorder.calls if n == "y"] == ["out", "out-done"] * 12
 
 
+def test_inputs_of_callbacks_take_turns():
+    """A program may make the micro-batches of all its inputs together, and no more before both are taken."""
+    builder = popart.Builder()
+    names = [builder.addInputTensor("FLOAT", [3], name) for name in ("a", "b")]
+    wide = builder.addInputTensor(
+        popart.TensorInfo("FLOAT", [1]), popart.InputSettings(popart.ReplicatedStreamMode.Broadcast), "wide"
+    )
+    total = builder.aiOnnx.sum([*names, wide])
+    options = nets.make_options(**replicated(2))
+    device = popart.DeviceManager().createIpuModelDevice({})
+    session = popart.InferenceSession(builder.getModelProto(), popart.DataFlow(4, [total]), device, userOptions=options)
+    session.prepareDevice()
+    recorder = Recorder({"a": (3,), "b": (3,), "wide": (1,), total: (3,)})
+    session.run(recorder.stepio())
+    taken = [name for kind, name in recorder.calls if kind == "in" and name != "wide"]
+    assert taken in (["a", "b"] * 8, ["b", "a"] * 8)
+    np.testing.assert_allclose(recorder.buffers[total], [np.full(3, 2 * i + i // 2) for i in range(8)])
+
+
 def test_callback_errors_leave_weights():
     proto, w = linear()
     session = train(proto, {"y": "All"}, sgd(1.0))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 
 import numpy as np
 
@@ -15,36 +16,49 @@ from .stepio import PyStepIOCallback, contiguous
 
 
 def collect(stepio: PyStepIOCallback, program: Program, streams: list[StreamFact]) -> dict[str, np.ndarray]:
-    """All inputs of a step, micro-batch by micro-batch and within it replica by replica.
+    """All inputs of a step: micro-batch by micro-batch, within it replica by replica, within it input by input.
 
     Raises
     ------
     popart_runtime_error
         A callback returned nothing, or data of a wrong type or size.
     """
-    return {s.name: _collect_one(stepio, program.streams[s.name].shape, s) for s in streams}
+    steps = [_Filling(stepio, s, math.prod(program.streams[s.name].shape)) for s in streams]
+    for parts in zip_longest(*(f.parts for f in steps)):
+        for filling, part in zip(steps, parts, strict=True):
+            if part is not None:
+                filling.take(part)
+    return {f.stream.name: f.step for f in steps}
 
 
-def _collect_one(stepio: PyStepIOCallback, shape: tuple[int, ...], stream: StreamFact) -> np.ndarray:
-    step = aligned_empty(stream.shape, stream.device)
-    size = math.prod(shape)
-    for part in step.reshape(-1, size) if size else ():
-        array = stepio.input(stream.name, False)
+class _Filling:
+    """The data of one stream, while they come in.
+
+    Streams take turns: a program that makes the micro-batches of all its inputs together, in a queue of limited
+    length, would wait for ever if one stream took a whole step before the next took anything.
+    """
+
+    def __init__(self, stepio: PyStepIOCallback, stream: StreamFact, size: int) -> None:
+        self.stepio, self.stream, self.size = stepio, stream, size
+        self.step = aligned_empty(stream.shape, stream.device)
+        self.parts: Iterable[np.ndarray] = self.step.reshape(-1, size) if size else ()
+
+    def take(self, part: np.ndarray) -> None:
+        """Ask for the micro-batch of one replica."""
+        name = self.stream.name
+        array = self.stepio.input(name, False)
         if array is None:
+            raise popart_runtime_error(f"The input callback returned no data for tensor {name} outside a prefetch")
+        array = contiguous(array, name, "input")
+        check_type(self.stream, array.dtype)
+        if array.size < self.size:
             raise popart_runtime_error(
-                f"The input callback returned no data for tensor {stream.name} outside a prefetch"
+                f"The input callback returned {array.size} elements for tensor {name}; one micro-batch of one "
+                f"replica has {self.size}"
             )
-        array = contiguous(array, stream.name, "input")
-        check_type(stream, array.dtype)
-        if array.size < size:
-            raise popart_runtime_error(
-                f"The input callback returned {array.size} elements for tensor {stream.name}; one micro-batch of one "
-                f"replica has {size}"
-            )
-        given = array.reshape(-1)[:size]  # PopART reads what it needs, and counts nothing
-        part[...] = to_device_type(given, stream) if given.dtype != stream.device else given
-        stepio.input_complete(stream.name)
-    return step
+        given = array.reshape(-1)[: self.size]  # PopART reads what it needs, and counts nothing
+        part[...] = to_device_type(given, self.stream) if given.dtype != self.stream.device else given
+        self.stepio.input_complete(name)
 
 
 def hand_out(stepio: PyStepIOCallback, facts: list[AnchorFact], results: Mapping[str, np.ndarray]) -> None:

@@ -64,30 +64,36 @@ class HostWeights:
         return not (options.disableOptimizerStateTensorStreams and name in self.prepared.state)
 
     def read(self, into: PyWeightsIO) -> None:
-        """(c) to the given arrays.
+        """(c) to the given arrays: all, or none if one of them does not fit.
 
         Raises
         ------
         popart_runtime_error
-            Nothing was fetched yet, or an array has another size.
+            Nothing was fetched yet, or an array has another size or is read-only.
         """
         if self.prepared.request.options.syntheticDataMode is not SyntheticDataMode.Off:
             return
         self._warn_of_unknown(into, "readWeights")
-        for name, target in into.weights.items():
-            if name not in self.prepared.variables or not self._streamed(name):
-                continue
-            if name not in self.fetched:
-                raise popart_runtime_error(
-                    f"No data for weight '{name}' on the host. Call weightsToHost before readWeights."
-                )
-            source = np.ascontiguousarray(self.fetched[name], self.prepared.variables[name].host_dtype)
-            if source.nbytes != target.nbytes:
-                raise popart_runtime_error(
-                    f"sizes (in bytes) of src ({source.nbytes}) and dst ({target.nbytes}) differ in hostStreamToHost "
-                    f"for {name}"
-                )
-            target.reshape(-1).view(np.uint8)[...] = source.reshape(-1).view(np.uint8)
+        names = [n for n in into.weights if n in self.prepared.variables and self._streamed(n)]
+        sources = {name: self._fitting(name, into.weights[name]) for name in names}
+        for name, source in sources.items():
+            into.weights[name].reshape(-1).view(np.uint8)[...] = source.reshape(-1).view(np.uint8)
+
+    def _fitting(self, name: str, target: np.ndarray) -> np.ndarray:
+        """The value of (c) for an array of the program."""
+        if name not in self.fetched:
+            raise popart_runtime_error(
+                f"No data for weight '{name}' on the host. Call weightsToHost before readWeights."
+            )
+        source = np.ascontiguousarray(self.fetched[name], self.prepared.variables[name].host_dtype)
+        if source.nbytes != target.nbytes:
+            raise popart_runtime_error(
+                f"sizes (in bytes) of src ({source.nbytes}) and dst ({target.nbytes}) differ in hostStreamToHost "
+                f"for {name}"
+            )
+        if not target.flags.writeable:
+            raise popart_runtime_error(f"readWeights: the array for weight '{name}' is read-only; pass a writable one.")
+        return source
 
     def write(self, weights: PyWeightsIO) -> None:
         """The given arrays to (a).
