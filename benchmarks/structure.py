@@ -25,7 +25,8 @@ PACKAGES = ("popart_jax", "ipu_model", "patterns")
 OPERATOR_ROOM = "popart_jax.ops"
 CONTENTS = ("popart_jax.lowering.control", "popart_jax.lowering.kernels")
 """Modules that also translate operators: their collections only say which module translates which operator."""
-PUBLISHED = tuple(f"popart_jax.{name}" for name in ["popdist", "poponnx", "dropin", "popxl.session", "popxl.utils"])
+_OF_PROGRAMS = ["popdist", "poponnx", "libpvti", "dropin", "popxl.session", "popxl.utils"]
+PUBLISHED = tuple(f"popart_jax.{name}" for name in _OF_PROGRAMS)
 """Modules whose functions are only called by users' programs."""
 FEWEST = 4  # names of operators that make a collection a table of operator facts
 LAYERS = (

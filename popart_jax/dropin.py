@@ -1,7 +1,7 @@
 """`install()`: lets programs written for PopART import this package without changes.
 
 After it, ``popart``, ``popart.session``, ``popart_core``, ``popxl``, ``popxl_addons``, ``popdist``, ``pva``,
-``poponnx`` and their submodules resolve to modules of this package, each when it is first imported.
+``libpvti``, ``poponnx`` and their submodules resolve to modules of this package, each when it is first imported.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ ALIASES = {
     "poponnx": f"{_PACKAGE}.poponnx",
     "popdist": f"{_PACKAGE}.popdist",
     "pva": "ipu_model.pva",
+    "libpvti": f"{_PACKAGE}.libpvti",
     "popart._internal": f"{_PACKAGE}.popxl._internal",
 }
 
