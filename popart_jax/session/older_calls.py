@@ -1,4 +1,4 @@
-"""Older spellings of calls: ``dataFeed=`` and ``losses=`` (see `older`), and the two calls that set an optimizer."""
+"""Older spellings of calls: ``dataFeed=``, ``passes=`` and ``losses=`` (see `older`), and those that set optimizers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from .._calls import Mismatch, refused
 from ..errors import logs_errors, logs_errors_of_methods
 from ..optimizers import Optimizer
 
+_OLDER = {"dataFeed": "dataFlow", "passes": "patterns"}
+
 
 def accepts_older_spellings(init: Callable[..., None]) -> Callable[..., None]:
-    """Let a session's constructor also take ``dataFeed`` for ``dataFlow`` and ``losses``, a list of loss objects."""
+    """Let a session's constructor also take the names of `_OLDER` and ``losses``, a list of loss objects."""
     signature = inspect.signature(init)
 
     @logs_errors
     @functools.wraps(init)
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
-        if "dataFeed" in kwargs:
-            kwargs["dataFlow"] = kwargs.pop("dataFeed")
+        kwargs = {_OLDER.get(name, name): value for name, value in kwargs.items()}
         losses = kwargs.pop("losses", None)
         bound = signature.bind_partial(self, *args, **kwargs).arguments
         if isinstance(bound.get("loss"), (list, tuple)):

@@ -90,6 +90,22 @@ def test_training_session_with_data_feed_and_losses(popart, tmp_path):
     np.testing.assert_allclose(anchors["loss"], nll_steps(0.1)[0], rtol=1e-4)
 
 
+def test_passes_are_patterns(popart):
+    model, x, _, out = classifier(popart)
+    session = popart.InferenceSession(
+        model,
+        dataFeed=popart.DataFlow(1, [out]),
+        deviceInfo=popart.DeviceManager().createCpuDevice(),
+        passes=popart.Patterns().enablePattern("InPlace", False),
+    )
+    types = [op["type"] for op in json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))["maingraph"]]
+    assert not [t for t in types if t.endswith("Inplace")]
+    session.prepareDevice()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({x: DATA[0]}, anchors))
+    np.testing.assert_allclose(anchors[out], softmax(DATA[0] @ WEIGHT), rtol=1e-5)
+
+
 def test_update_optimizer_then_optimizer_from_host(popart):
     model, x, w, out = classifier(popart)
     session = popart.TrainingSession(
