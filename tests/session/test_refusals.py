@@ -105,6 +105,35 @@ def numerics() -> popart.NumericsReport:
     return popart.NumericsReport(a, b, a, b)
 
 
+def named(name: str) -> popart.Builder:
+    builder = popart.Builder()
+    builder.addInputTensor("FLOAT", [2], name)
+    return builder
+
+
+def branching(shape: list[int]) -> None:
+    """An If whose condition has a shape."""
+    builder = popart.Builder()
+    condition, x = builder.addInputTensor("BOOL", shape), builder.addInputTensor("FLOAT", [3], "x")
+    branches = [builder.createSubgraphBuilder() for _ in range(2)]
+    for branch in branches:
+        branch.addOutputTensor(branch.aiOnnx.neg([x]))
+    (y,) = builder.aiOnnx.logical_if([condition], 1, *branches)
+    popart.InferenceSession(builder.getModelProto(), flow(1, {y: "All"}), nets.device())
+
+
+def looping(shape: list[int]) -> None:
+    """A Loop whose first condition has a shape."""
+    builder = popart.Builder()
+    condition, x = builder.addInputTensor("BOOL", shape), builder.addInputTensor("FLOAT", [3], "x")
+    body = builder.createSubgraphBuilder()
+    _, going, carried = (body.addUntypedInputTensor(name) for name in ("i", "going", "carried"))
+    for output in (going, body.aiOnnx.neg([carried])):
+        body.addOutputTensor(output)
+    (y,) = builder.aiOnnx.loop([builder.aiOnnx.constant(np.array(3)), condition, x], 1, body)
+    popart.InferenceSession(builder.getModelProto(), flow(1, {y: "All"}), nets.device())
+
+
 def old_session(**given: Any) -> Any:
     return poponnx.Session(linear()[0], poponnx.DataFlow(1, 3, ["y"], poponnx.AnchorReturnType.ALL), **given)
 
@@ -228,6 +257,23 @@ DEVICES: dict[str, Row] = {
     "no anchor of a flow": (lambda: flow(1, {"y": "All"}).art("z"), OLD, "Tensor z is not an anchor"),
 }
 CONSTRUCTORS: dict[str, Row] = {
+    "no text": (
+        lambda: named("a\ud800").getModelProto(),
+        OLD,
+        r"The model can't be written: '.*a\\ud800' is no text",
+    ),
+    "no replica": (
+        lambda: inference(enableReplicatedGraphs=True, replicatedGraphCount=0),
+        OLD,
+        "replicatedGraphCount must be at least 1, got 0",
+    ),
+    "too many batches": (
+        lambda: popart.InferenceSession(linear()[0], flow(2**31, {"y": "All"}), nets.device()),
+        OLD,
+        "A step of 2147483648 batches of 1 micro-batches is longer than a program counts: at most 2147483647",
+    ),
+    "condition of If": (lambda: branching([2]), OLD, r"The condition of an If has one element, got shape \[2\]"),
+    "condition of Loop": (lambda: looping([0]), OLD, r"The condition of a Loop has one element, got shape \[0\]"),
     "scaled Adam": (scaled_adam, OLD, "scaledOptimizerState and automaticLossScaling are not compatible"),
     "patterns": (
         lambda: popart.InferenceSession(linear()[0], flow(1, {"y": "All"}), nets.device(), patterns=["InPlace"]),

@@ -29,6 +29,8 @@ operator(
 @lowers("If", *VERSIONS)
 def if_(cond: Array, /, *, then_branch: Subgraph, else_branch: Subgraph) -> Array | tuple[Array, ...]:
     """Branches are functions without arguments; if one can't be traced with the shapes of this call, the other runs."""
+    if cond.size != 1:
+        raise popart_exception(f"The condition of an If has one element, got shape {list(cond.shape)}")
     value = known(cond)
     if value is not None:
         return then_branch(uncut=True) if value else else_branch(uncut=True)

@@ -370,6 +370,8 @@ def _looped(
     if trip is not None and trip.dtype not in (np.int32, np.int64, np.uint32, np.uint64):
         text = f"[LoopOp] unsupported trip count data type {trip.dtype}"
         raise noted(popart_exception(text), "It is one of int32, int64, uint32 and uint64.")
+    if cond is not None and cond.size != 1:
+        raise popart_exception(f"The condition of a Loop has one element, got shape {list(cond.shape)}")
     call = _LoopCall(trip, _condition(cond, node, walk), start, body, zero_filled, node)
     return call.run(_all_known(start, body, walk), bound)
 

@@ -212,7 +212,9 @@ def _accumulation(options: SessionOptions, facts: OptionFacts) -> list[str]:
 
 
 def check_distribution(options: SessionOptions) -> list[str]:
-    """Contradictions of the global replication options, checked before the device is looked at."""
+    """Contradictions of the replication options, checked before groups of replicas are formed."""
+    if options.replicatedGraphCount < 1:
+        return [f"replicatedGraphCount must be at least 1, got {options.replicatedGraphCount}."]
     if not options.enableDistributedReplicatedGraphs:
         return []
     factor, offset, local = options.globalReplicationFactor, options.globalReplicaOffset, options.replicatedGraphCount
@@ -433,6 +435,4 @@ def _values(options: SessionOptions, facts: OptionFacts) -> list[str]:
                 "the host (and PopART allows streams that are rearranged on the host to overlap in memory, making this "
                 "unsafe)"
             )
-    if options.replicatedGraphCount < 1:
-        errors.append(f"replicatedGraphCount must be at least 1, got {options.replicatedGraphCount}.")
     return errors

@@ -48,6 +48,8 @@ from .shards import split_over_devices
 from .source import HostVariable
 from .training import StepParts, with_training
 
+_MOST_MICRO_BATCHES = 2**31 - 1  # a loop's counter is an INT32 on the device
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared(Described):
@@ -196,12 +198,18 @@ def _recomputing(prepared: Prepared) -> Program:
 
 def _structure(request: Request) -> Structure:
     options = request.options
-    return Structure(
+    made = Structure(
         request.data_flow.batchesPerStep(),
         options.accumulationFactor if options.enableGradientAccumulation else 1,
         options.getGlobalReplicationFactor(),
         bool(options.enableGradientAccumulation),
     )
+    if made.micro_batches > _MOST_MICRO_BATCHES:
+        raise popart_exception(
+            f"A step of {made.batches} batches of {made.accumulation} micro-batches is longer than a program counts: "
+            f"at most {_MOST_MICRO_BATCHES} micro-batches."
+        )
+    return made
 
 
 def _variables(
