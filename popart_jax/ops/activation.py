@@ -283,6 +283,10 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None, /) -> Ar
 
 @lowers("Clip", 6)
 def clip_6(x: Array, /, *, min: float = -FLOAT_MAX, max: float = FLOAT_MAX) -> Array:
+    if not is_float(x):
+        lowest, highest = map(int, _limits(x.dtype))
+        low, high = (lowest if b < lowest else highest if b > highest else math.trunc(b) for b in (min, max))
+        return clip(x, np.asarray(low, x.dtype), np.asarray(high, x.dtype))
     with np.errstate(over="ignore"):  # a 16-bit bound becomes infinite
         return clip(x, np.asarray(min).astype(x.dtype), np.asarray(max).astype(x.dtype))
 

@@ -64,6 +64,8 @@ CASES = {
     "l2": (lambda a: ops.l2(a, 1), lambda a: a.norm(dim=1), X),
     "sumsquare": (lambda a: ops.sumsquare(a, 1), lambda a: (a * a).sum(1), X),
     "logsum": (lambda a: ops.logsum(a, 1), lambda a: a.sum(1).log(), X + 3),
+    "logsum of no axes": (lambda a: ops.logsum(a, ()), lambda a: a.log(), X + 3),
+    "sumsquare of no axes": (lambda a: ops.sumsquare(a, (), True), lambda a: a * a, X),
     "logsumexp": (lambda a: ops.logsumexp(a, 1), lambda a: a.logsumexp(1), X),
     "median": (lambda a: ops.median(a, 1), lambda a: a.median(1).values, X),
     "topk": (lambda a: ops.topk(a, 2, 1, True, True), lambda a: a.topk(2, 1).values, X),

@@ -97,6 +97,13 @@ def test_reductions(name, axis, keepdims):
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", sorted(REDUCTIONS))
+def test_no_axes_reduce_each_element_by_itself(name):
+    x = data(2, 3, low=0.1)
+    wanted = REDUCTIONS[name](x, axis=())
+    np.testing.assert_allclose(forward(lambda a: getattr(ops, name)(a, [], True), x), wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_median_is_the_lower_one():
     x = data(4, 6)
     np.testing.assert_array_equal(forward(lambda a: ops.median(a, 1), x), torch.median(t(x), 1).values.numpy())
@@ -260,6 +267,12 @@ def test_interpolate_and_roi_align():
 
 def test_clip_increment_scaled_add():
     np.testing.assert_array_equal(forward(lambda a: ops.clip(a, -1, 1), X), np.clip(X, -1, 1))
+    whole = np.array([-3, 0, 7], np.int32)
+    for bounds in ({}, {"min": -1}, {"max": 2.7}):
+        np.testing.assert_array_equal(
+            forward(lambda a, b=bounds: ops.clip(a, **b), whole),
+            np.clip(whole, bounds.get("min"), bounds.get("max") and 2),
+        )
     np.testing.assert_allclose(forward(lambda a: ops.increment_mod(a, 1, 3), np.float32(2.5).reshape(1)), [0.5])
     np.testing.assert_allclose(forward(lambda a, b: ops.scaled_add(a, b, 2.0, -1.0), X, Y), 2 * X - Y, rtol=1e-6)
 

@@ -54,9 +54,10 @@ def max_arg_grad(dy: Array, x: Array, y: Array, /) -> Array:
 
 @lowers("ReduceLogSumGrad", domain=DOMAIN)
 def reduce_log_sum_grad(
-    dy: Array, y: Array, /, *, x_shape: Sequence[int], axes: Sequence[int] = (), keepdims: int = 1
-) -> Array:
-    over = tuple(axes) or tuple(range(len(x_shape)))
+    dy: Array, y: Array, /, *, x_shape: Sequence[int], axes: Sequence[int] = (), keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Array:  # fmt: skip
+    over = tuple(axes) or (() if noop_with_empty_axes else tuple(range(len(x_shape))))
     part = dy / jnp.exp(y)
     return jnp.broadcast_to(part if keepdims else jnp.expand_dims(part, over), x_shape)
 

@@ -22,8 +22,9 @@ def _reduce(op_type: str, t: Tensor, axis: Axes, keepdims: bool, name: str) -> T
     check_operands(t=t)
     axes = handle_axes(t, axis)
     out = Out(name, _shapes.reduced(t.shape, axes, keepdims), t.dtype)
-    if not axes and t.rank:
-        return result(create(op_type, [t], [out], runs=("", "Identity", 16)))
+    if not axes and t.rank:  # ONNX's older operators take no axes for all; this form reduces each element by itself
+        attributes = {"keepdims": int(keepdims), "noop_with_empty_axes": 1}
+        return result(create(op_type, [t], [out], attributes, runs=("", op_type, 18)))
     return result(create(op_type, [t], [out], {"axes": axes, "keepdims": int(keepdims)}))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, SupportsIndex
 
 from ...errors import popart_exception
 from .. import dtypes
@@ -48,7 +48,7 @@ def handle_axes(t: Tensor, axis: int | Iterable[int] | None) -> list[int]:
     """Axes counted from the front; None means all."""
     if axis is None:
         return list(range(t.rank))
-    axes = [axis] if isinstance(axis, int) else list(axis)
+    axes = [int(axis)] if isinstance(axis, SupportsIndex) else list(axis)
     return [handle_negative_axis(t, a) for a in axes]
 
 
