@@ -463,3 +463,12 @@ def test_options_of_one_program_are_its_own():
     first, second = (popxl.Ir()._pb_ir.getSessionOptions() for _ in range(2))
     first.batchSerializationSettings.factor = 4
     assert (first.batchSerializationSettings.factor, second.batchSerializationSettings.factor) == (4, 0)
+
+
+def test_options_have_the_types_of_popart():
+    options = popxl.Ir()._pb_ir.getSessionOptions()
+    for name, wrong in (("numIOTiles", "32"), ("engineOptions", {"a": 1}), ("virtualGraphMode", "Auto")):
+        with pytest.raises(TypeError, match=rf"^SessionOptions\.{name}: expected"):
+            setattr(options, name, wrong)
+    options.prefetchBufferingDepthMap = {"a": 2}
+    assert options.prefetchBufferingDepthMap == options.bufferingDepthMap == {"a": 2}

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...enums import VirtualGraphMode
+from ...session.options.rows import rows
 from ...session.options.session_options import SessionOptions
 
 _DEFAULTS: dict[str, Any] = {
@@ -20,16 +21,26 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class PopxlOptions(SimpleNamespace):
-    """Options by name; values of options without effect here are only stored."""
+    """Options by name, with the types of PopART's; values of options without effect here are only stored."""
 
     getGlobalReplicationFactor: Any = SessionOptions.getGlobalReplicationFactor  # asked for often
     enableExplicitIR: Any = SessionOptions.enableExplicitIR
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        row = rows(SessionOptions).get(name)
+        if row is None:  # programs leave settings of their own here
+            super().__setattr__(name, value)
+        else:
+            row.__set__(self, value)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        successor = getattr(rows(SessionOptions).get(name), "successor", None)
+        if successor is not None:
+            return getattr(self, successor)
         value = getattr(SessionOptions(), name)  # a new default each time: some are objects that programs change
-        setattr(self, name, value)
+        self.__dict__[name] = value
         return value
 
 

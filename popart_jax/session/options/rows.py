@@ -23,11 +23,12 @@ class Option:
 
     def __init__(self, treatment: str, default: Any, meaning: str, in_program: bool = False) -> None:
         self.make: Callable[[], Any] = default if callable(default) else lambda: default
+        self.owner: type = object
         self.treatment, self.meaning, self.name = treatment, meaning, ""
         self.in_program = in_program or treatment in ("modelled", "accepted")
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+        self.owner, self.name = owner, name
 
     def __get__(self, options: Any, owner: type | None = None) -> Any:
         if options is None:
@@ -36,15 +37,15 @@ class Option:
         return copy.copy(value) if type(value) in (list, dict, set) else value
 
     def __set__(self, options: Any, value: Any) -> None:
-        options.__dict__[self.name] = copy.deepcopy(self.converted(options, value))
+        options.__dict__[self.name] = copy.deepcopy(self.converted(value))
 
-    def converted(self, options: Any, value: Any) -> Any:
+    def converted(self, value: Any) -> Any:
         """The value as the option's type; TypeError if it is not."""
-        hint = hints(cast("Any", type(options)))[self.name]
+        hint = hints(self.owner)[self.name]
         try:
             result = convert(value, hint)
         except TypeError as err:
-            raise TypeError(f"{type(options).__name__}.{self.name}: {err}") from None
+            raise TypeError(f"{self.owner.__name__}.{self.name}: {err}") from None
         return int(result) if self.name == "numIOTiles" else result
 
 
@@ -102,7 +103,7 @@ class WriteThroughDict(dict[str, Any]):
         self._option.__set__(self._options, dict(self))
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self._option.converted(self._options, {key: value})
+        self._option.converted({key: value})
         super().__setitem__(key, value)
         self._store()
 
