@@ -194,6 +194,26 @@ def test_read_only_memmap(tmp_path):
     np.testing.assert_array_equal(session.get_tensor_data(v), np.arange(4))
 
 
+@pytest.mark.parametrize("entry", [3, -1])
+def test_entries_that_a_remote_buffer_does_not_have(entry):
+    missing = f"there is no entry {entry} in remote buffer 1, which has 3"
+    ir = popxl.Ir()
+    with ir.main_graph:
+        buffer = popxl.remote_buffer((2,), popxl.float32, 3)
+        ops.remote_store(buffer, popxl.constant(entry, popxl.int32), popxl.constant(np.ones(2, np.float32)))
+    with pytest.raises(popart_exception, match=missing):
+        popxl.Session(ir)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        buffer = popxl.remote_buffer((2,), popxl.float32, 3)
+        popxl.remote_variable(np.ones(2, np.float32), buffer, entry)
+        ops.remote_load(buffer, 0)
+        with pytest.raises(ValueError, match=r"^The offset in a remote buffer must not be negative .* Value: -1\.$"):
+            ops.remote_load(buffer, -1)
+    with pytest.raises(popart_exception, match=missing), popxl.Session(ir):
+        pass
+
+
 def test_remote_variables():
     ir = popxl.Ir()
     with ir.main_graph, popxl.in_sequence():

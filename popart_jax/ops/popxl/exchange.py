@@ -79,9 +79,18 @@ def host_store(x: Array, /, *, stream: str, program: ProgramState) -> tuple[Any,
     return ()
 
 
-def _row(offset: Any) -> Any:
-    """Row of a remote buffer; the first one if no offset is given."""
-    return 0 if offset is None else jnp.asarray(offset).reshape(()).astype(jnp.int32)
+def missing_entry(row: int, buffer: int | str, entries: int) -> str | None:
+    """What is wrong with a row of a remote buffer."""
+    return None if 0 <= row < entries else f"there is no entry {row} in remote buffer {buffer}, which has {entries}"
+
+
+def _row(offset: Any, buffer: int, entries: int) -> Any:
+    """Row of a remote buffer; the first one if no offset is given. One that is known while tracing must exist."""
+    if offset is None:
+        return 0
+    if isinstance(offset, np.ndarray | np.generic) and (wrong := missing_entry(int(offset.item()), buffer, entries)):
+        raise ValueError(wrong)
+    return jnp.asarray(offset).reshape(()).astype(jnp.int32)
 
 
 operator(
@@ -99,7 +108,8 @@ operator(
 
 @lowers("RemoteLoad", domain=DOMAIN)
 def remote_load(start: Array, offset: Array | None = None, /, *, buffer: int, program: ProgramState) -> jax.Array:
-    return cast("jax.Array", lax.dynamic_index_in_dim(program.state[f"remote:{buffer}"], _row(offset), keepdims=False))
+    held = program.state[f"remote:{buffer}"]
+    return cast("jax.Array", lax.dynamic_index_in_dim(held, _row(offset, buffer, held.shape[0]), keepdims=False))
 
 
 operator(
@@ -112,7 +122,8 @@ operator(
 def remote_store(x: Array, offset: Array | None = None, /, *, buffer: int, program: ProgramState) -> tuple[Any, ...]:
     name = f"remote:{buffer}"
     held = program.state[name]
-    program.state[name] = lax.dynamic_update_index_in_dim(held, jnp.asarray(x).astype(held.dtype), _row(offset), 0)
+    row = _row(offset, buffer, held.shape[0])
+    program.state[name] = lax.dynamic_update_index_in_dim(held, jnp.asarray(x).astype(held.dtype), row, 0)
     return ()
 
 

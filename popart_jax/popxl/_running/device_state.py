@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import poplar_application_runtime_error
+from ...errors import popart_exception, poplar_application_runtime_error
 from ...execution import Executable
 from ...execution.placement import to_every_host, to_host
 from ...execution.uninterrupted import Uninterrupted
 from ...logs import module_logger
+from ...ops.popxl.exchange import missing_entry
 from .._building.create import FAULT
 from ..tensor import Variable
 from . import weights as weights
@@ -74,6 +75,8 @@ class DeviceState:
         replicas, kind = self.programs.replicas, self.programs.resident[name].type
         data = np.zeros((replicas, *kind.shape), kind.dtype)
         for t in self._stored_in(name):
+            if wrong := missing_entry(t._remote.offset, t._remote.buffer, kind.shape[0]):
+                raise popart_exception(f"{t!r} can't be uploaded: {wrong}")
             if t._remote.shards is None:
                 data[:, t._remote.offset] = weights.entry_of(t, kind.shape[1:], replicas)
             else:

@@ -79,7 +79,11 @@ def _exchange(op_type: str, inputs: list[Tensor], outs: list[Out], **attributes:
 
 
 def _offset(offset: int | Tensor) -> Tensor:
-    return offset if isinstance(offset, Tensor) else constant(np.uint32(offset), dtypes.uint32, "offset")
+    if isinstance(offset, Tensor):
+        return offset
+    if not 0 <= int(offset) < 2**32:
+        raise ValueError(f"The offset in a remote buffer must not be negative and fit into uint32. Value: {offset}.")
+    return constant(np.uint32(offset), dtypes.uint32, "offset")
 
 
 def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | None = None) -> Tensor:
