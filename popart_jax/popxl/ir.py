@@ -64,8 +64,8 @@ class Ir:
     def _from_pb(cls, pb_ir: Any) -> Ir:
         return pb_ir._ir
 
-    def _inference_session(self, device: Any) -> Any:
-        return above.inference_session(self, device)
+    def _inference_session(self, device: Any, name: str) -> Any:
+        return above.inference_session(self, device, name)
 
     @property
     def _pb_ir(self) -> Any:

@@ -38,8 +38,6 @@ d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray]
 h2dStreamBufferMaps = Mapping[HostToDeviceStream, HostScalarTensor]
 StreamBufferMaps = h2dStreamBufferMaps | d2hStreamBufferMaps
 _TRACE = 5
-_NAME = "fromIr"
-"""What PopART calls the session of a PopXL program."""
 
 
 class Session:
@@ -63,6 +61,8 @@ class Session:
     popart_exception
         In-place updates that are not ordered, or an operator that can't be run.
     """
+
+    _name = "fromIr"  # what PopART calls the session of a PopXL program
 
     @without_collector()
     def __init__(
@@ -94,6 +94,14 @@ class Session:
         else:
             self._follow(self._device)
 
+    @classmethod
+    def _named(cls, name: str, ir: Ir, device: Any) -> Self:
+        """A session whose reports have that name."""
+        made = cls.__new__(cls)
+        made._name = name
+        made.__init__(ir, device)
+        return made
+
     def _compile(self) -> DeviceState:
         executables = compiled(self._programs)
         for t in self._variables():
@@ -107,14 +115,14 @@ class Session:
         if wants_report(engine_options(self._ir._options)):
             from ..session.checks.memory import check_memory  # the IPU model takes a while to import
 
-            check_memory(self._device, self._ir._options, _NAME, lambda: self._pb_session._priced())
+            check_memory(self._device, self._ir._options, self._name, lambda: self._pb_session._priced())
 
     def _variables(self) -> list[Variable]:
         return list(self._ir.main_graph.variables)
 
     @cached_property
     def _pb_session(self) -> Any:
-        return above.inference_session(self._ir, self._device, self)
+        return above.inference_session(self._ir, self._device, self._name, self)
 
     # --- attachment -----------------------------------------------------------------------------------------------
 

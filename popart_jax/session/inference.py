@@ -16,7 +16,7 @@ from .start import Asked
 class MakesSession(Protocol):
     """A program of another front end (PopXL) that can make an inference session of itself."""
 
-    def _inference_session(self, device: DeviceInfo) -> InferenceSession: ...
+    def _inference_session(self, device: DeviceInfo, name: str) -> InferenceSession: ...
 
 
 @logs_errors_of_methods
@@ -70,6 +70,8 @@ class InferenceSession(SessionCore):
             The program.
         deviceInfo : DeviceInfo
             Where to run.
+        name : str
+            Name of the session, and of its folder of profiles.
 
         Raises
         ------
@@ -78,7 +80,7 @@ class InferenceSession(SessionCore):
         """
         if not isinstance(ir, MakesSession):
             raise TypeError(f"fromIr takes the Ir of a PopXL program, got {type(ir).__name__}")
-        return ir._inference_session(deviceInfo)
+        return ir._inference_session(deviceInfo, name)
 
     def getAllTensorIds(self) -> set[str]:
         """Names of all tensors."""

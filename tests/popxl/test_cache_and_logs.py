@@ -172,6 +172,11 @@ def test_engine_options_ask_for_a_profile(monkeypatch, tmp_path, by_environment)
     session = popxl.Session(ir, "ipu_model")
     stored = pva.openReport(tmp_path / "fromIr" / "profile.pop")
     assert stored.execution.totalCycles == session._pb_session.getReport().execution.totalCycles
+    ir, _ = program()
+    ir._pb_ir.getSessionOptions().engineOptions = asked
+    device = popart.DeviceManager().createIpuModelDevice({})
+    popart.InferenceSession.fromIr(ir, device, name="mine").prepareDevice()
+    assert (tmp_path / "mine" / "profile.pop").exists()
 
 
 SCRIPT = """

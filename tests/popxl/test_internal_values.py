@@ -255,6 +255,7 @@ def test_a_removed_input_or_output_stays_a_tensor_of_the_graph():
 def test_places_and_input_settings_are_assigned_to_a_tensor():
     tensor = _ir.Tensor("t", _ir.TensorType.Stream, _ir.Ir().getMainGraph())
     place = _ir.TensorLocationInfo()
+    assert (place.isRemote(), place.getRemoteBufferInfo()) == (False, (0, 0))
     assert not place.isRemote()
     assert place == tensor.tensorLocationInfo
     place.setRemoteBufferInfo(3, 4)

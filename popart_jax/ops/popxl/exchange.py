@@ -88,8 +88,10 @@ def _row(offset: Any, buffer: int, entries: int) -> Any:
     """Row of a remote buffer; the first one if no offset is given. One that is known while tracing must exist."""
     if offset is None:
         return 0
-    if isinstance(offset, np.ndarray | np.generic) and (wrong := missing_entry(int(offset.item()), buffer, entries)):
-        raise ValueError(wrong)
+    if isinstance(offset, np.ndarray | np.generic):
+        wrong = missing_entry(int(cast("np.ndarray", offset).item()), buffer, entries)
+        if wrong is not None:
+            raise ValueError(wrong)
     return jnp.asarray(offset).reshape(()).astype(jnp.int32)
 
 

@@ -39,8 +39,8 @@ class Ir:
         self._patterns: Any = None
         self._anchors: set[str] = set()
 
-    def _inference_session(self, device: Any) -> Any:
-        return self._ir._inference_session(device)
+    def _inference_session(self, device: Any, name: str) -> Any:
+        return self._ir._inference_session(device, name)
 
     def getId(self) -> int:
         return self._ir.id

@@ -267,7 +267,8 @@ class LocationInfo:
         return place is not None and place.shards is not None
 
     def getRemoteBufferInfo(self) -> tuple[int, int]:
-        return self._tensor._remote.buffer, self._tensor._remote.offset
+        place = self._place()
+        return (0, 0) if place is None else (place.buffer, place.offset)
 
     def setRemoteBufferInfo(self, buffer: int, offset: int) -> None:
         self._tensor._remote = RemotePlace(buffer, offset, None)

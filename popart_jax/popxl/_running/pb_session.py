@@ -16,15 +16,15 @@ from ..session import Session, checked_data
 class PopxlInferenceSession(InferenceSession):
     """`InferenceSession.fromIr`: streams are inputs and anchors, by tensor id."""
 
-    def __init__(self, ir: Ir, device: Any, session: Session | None = None) -> None:
-        self._ir, self._device, self._session = ir, device, session
+    def __init__(self, ir: Ir, device: Any, name: str, session: Session | None = None) -> None:
+        self._ir, self._device, self._name, self._session = ir, device, name, session
         self._entered = False
         self._report: Any = None
 
     def prepareDevice(self, loadEngine: bool = True, err: Any = None) -> None:
         """Compile the program."""
         if self._session is None:
-            self._session = Session(self._ir, self._device)
+            self._session = Session._named(self._name, self._ir, self._device)
 
     def _ready(self, what: str = "") -> Session:  # pyright: ignore[reportIncompatibleMethodOverride]
         if self._session is None:
@@ -95,7 +95,7 @@ class PopxlInferenceSession(InferenceSession):
         if self._device.type is DeviceType.Cpu:
             raise poplar_exception("Cannot fetch a report: Profiling is disabled for current device type.")
         if self._report is None:
-            self._report = price(self._ready()._programs, self._device)
+            self._report = price(self._ready()._programs, self._device, self._name)
         return self._report
 
     def getReport(self) -> Any:

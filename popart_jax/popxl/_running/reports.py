@@ -19,7 +19,7 @@ from .program import Programs
 _PARTIALS = {"HALF": "half", "FLOAT": "float"}
 
 
-def price(programs: Programs, device: Any, name: str = "popxl") -> ipu_model.Report:
+def price(programs: Programs, device: Any, name: str) -> ipu_model.Report:
     """The modelled cost of one run, with the placement that its operators carry."""
     target = target_of(device)
     report = pricing.price(
