@@ -256,7 +256,6 @@ def test_places_and_input_settings_are_assigned_to_a_tensor():
     tensor = _ir.Tensor("t", _ir.TensorType.Stream, _ir.Ir().getMainGraph())
     place = _ir.TensorLocationInfo()
     assert (place.isRemote(), place.getRemoteBufferInfo()) == (False, (0, 0))
-    assert not place.isRemote()
     assert place == tensor.tensorLocationInfo
     place.setRemoteBufferInfo(3, 4)
     assert place != tensor.tensorLocationInfo
