@@ -83,6 +83,12 @@ CASES = {
     "split": (lambda a: ops.split(a, 2, 1)[1], lambda a: a.split(2, 1)[1], X),
     "concat": (lambda a, b: ops.concat([a, b, a], 1), lambda a, b: torch.cat([a, b, a], 1), X, Y),
     "cast": (lambda a: ops.cast(ops.cast(a, popxl.float16), popxl.float32), lambda a: a, X),
+    "scatter_reduce into more": (
+        lambda a, v: ops.scatter_reduce(a, popxl.constant(INDEX), "sum", v),
+        lambda a, v: v + F.pad(torch.zeros(5, 4).index_add(0, torch.tensor(INDEX), a), (0, 2)),
+        X,
+        data(5, 6),
+    ),
     "scatter_reduce": (
         lambda a: ops.scatter_reduce(a, popxl.constant(INDEX), "sum", axis_size=4),
         lambda a: torch.zeros(4, 4).index_add(0, torch.tensor(INDEX), a),

@@ -164,6 +164,24 @@ def test_the_text_is_the_specified_one(case: Case) -> None:
     assert fnmatchcase(str(caught.value.args[0]), text), caught.value.args[0]
 
 
+UNFIT: dict[str, tuple[Callable[[Operands], Any], str]] = {
+    "parts": (lambda e: ops.split(e.m, 0), "Split 0 does not equally divide tensor axis 0 of length 2."),
+    "rank": (lambda e: ops.scatter_reduce(e.m, popxl.constant([0, 1]), "sum", e.v), "scatter_reduce: .* differ"),
+    "size": (lambda e: ops.scatter_reduce(e.m, e.i, "sum", e.m, axis_size=3), "scatter_reduce: axis_size 3 is not"),
+    "axes": (lambda e: ops.dynamic_slice(e.m, e.i, [0], [1, 1], True), "dynamic_slice: axes .0. and sizes .1, 1."),
+    "axis": (lambda e: ops.dynamic_slice(e.m, e.i, [2], [1], True), "dynamic_slice: axis 2 of .* is outside"),
+    "regions": (lambda e: ops.roi_align(e.image, popxl.constant(np.ones((2, 4), np.float32)), popxl.constant([0]),
+                                        (2, 2), 1.0, 1), "roi_align: 2 regions, but 1 indices of images"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_operands_that_do_not_fit_each_other(name: str) -> None:
+    make, text = UNFIT[name]
+    with popxl.Ir().main_graph, pytest.raises((ValueError, popart_exception), match=f"^{text}"):
+        make(Operands())
+
+
 AXES: dict[str, Callable[[Operands, int], Any]] = {
     "topk": lambda e, axis: ops.topk(e.m, 1, axis, True, True),
     "cumsum": lambda e, axis: ops.cumsum(e.m, axis),

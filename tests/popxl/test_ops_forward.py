@@ -180,6 +180,11 @@ def test_scatter_and_reduce():
     np.add.at(want, rows, X)
     got = forward(lambda a, i: ops.scatter_reduce(a, i, "sum", axis_size=4), X, rows)
     np.testing.assert_allclose(got, want, rtol=1e-6)
+    room = data(4, 6)
+    block = room.copy()
+    np.add.at(block[:, :4], rows, X)  # what lies beside the data stays
+    got = forward(lambda a, i, v: ops.scatter_reduce(a, i, "sum", v), X, rows, room)
+    np.testing.assert_allclose(got, block, rtol=1e-6)
 
 
 def test_dynamic_slice_and_update():

@@ -203,6 +203,12 @@ def scatter_reduce_op(
     initial = None if initial is None else jnp.asarray(initial)
 
     src, index = _fit_index(src, index, axis, bool(enable_index_broadcast), group_size > 1)
+    beside = [d for d in range(src.ndim) if d != axis]
+    if initial is not None and any(d >= initial.ndim or src.shape[d] > initial.shape[d] for d in beside):
+        raise popart_exception(
+            f"ScatterReduce: initial values of shape {listed(initial.shape)} have no room for data of shape "
+            f"{listed(src.shape)} outside axis {axis}."
+        )
 
     def one(axis: int, src: jax.Array, index: jax.Array, initial: jax.Array | None) -> jax.Array:
         shape = tuple(axis_size if d == axis else n for d, n in enumerate(src.shape))

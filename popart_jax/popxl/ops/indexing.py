@@ -145,10 +145,15 @@ def grouped_scatter_reduce(
     axis = handle_negative_axis(data, axis)
     if group_size > 1 and axis == 0:
         axis = 1
+    if initial_values is not None and initial_values.rank != data.rank:
+        raise popart_exception(f"scatter_reduce: {initial_values!r} and {data!r} differ in rank")
+    if initial_values is not None and axis_size not in (None, initial_values.shape[axis]):
+        raise popart_exception(f"scatter_reduce: axis_size {axis_size} is not that of {initial_values!r}")
     if axis_size is None:
         assert initial_values is not None
         axis_size = initial_values.shape[axis]
-    shape = (*data.shape[:axis], int(axis_size), *data.shape[axis + 1 :])
+    whole = data if initial_values is None else initial_values  # the data may be a smaller block
+    shape = (*whole.shape[:axis], int(axis_size), *whole.shape[axis + 1 :])
     attributes: dict[str, Any] = {
         "axis": axis,
         "axis_size": int(axis_size),
@@ -182,9 +187,11 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
 def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], no_overlap: bool) -> Tensor:
     """The window of `sizes` along `axes` that starts at a run-time index."""
     check_operands(t=t, index=index)
+    if len(axes) != len(sizes):
+        raise popart_exception(f"dynamic_slice: axes {list(axes)} and sizes {list(sizes)} differ in number")
     shape = list(t.shape)
     for axis, size in zip(axes, sizes, strict=True):
-        shape[axis] = int(size)
+        shape[axis_within("dynamic_slice", t, axis)] = int(size)
     attributes = {"axes": list(axes), "sizes": list(sizes), "no_overlap": int(no_overlap)}
     return result(create("DynamicSlice", [t, index], [Out("dynamic_slice_out", tuple(shape), t.dtype)], attributes))
 

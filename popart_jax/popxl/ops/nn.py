@@ -139,6 +139,8 @@ def roi_align(
     for operand, rank, what in ((t, 4, "data"), (rois, 2, "rois"), (batch_index, 1, "batch_index")):
         if operand.rank != rank:
             raise popart_exception(f"The size of input {what} must be {rank}")
+    if rois.shape[0] != batch_index.shape[0]:
+        raise popart_exception(f"roi_align: {rois.shape[0]} regions, but {batch_index.shape[0]} indices of images")
     height, width = (int(s) for s in output_size)
     attributes = {"output_height": height, "output_width": width, "spatial_scale": float(spatial_scale),
                   "sampling_ratio": int(sampling_ratio)}  # fmt: skip

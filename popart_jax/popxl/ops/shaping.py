@@ -239,7 +239,7 @@ def split(t: Tensor, splits: int | list[int], axis: int = 0) -> list[Tensor]:
     if not 0 <= axis < t.rank:
         raise popart_exception(f"Axis {axis} is out of range for tensor with {t.rank} dims")
     if isinstance(splits, int):
-        if t.shape[axis] % splits:
+        if not splits or t.shape[axis] % splits:
             raise ValueError(f"Split {splits} does not equally divide tensor axis {axis} of length {t.shape[axis]}.")
         splits = [t.shape[axis] // splits] * splits
     if sum(splits) != t.shape[axis]:
