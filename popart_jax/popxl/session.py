@@ -385,6 +385,8 @@ class Session:
         if isinstance(inputs, DataStream):
             return self._step(inputs.take(*self._streamed()))
         given: Mapping[HostToDeviceStream, HostScalarTensor] = {} if inputs is None else inputs
+        if not isinstance(given, Mapping):
+            raise TypeError(f"`inputs` must be a mapping from streams to arrays, got {type(given).__name__}.")
         if len(given) != len(self._sources) or any(port.stream not in given for port in self._sources):
             io.check_keys(given, self.expected_inputs(), "input")
         return self._step({port.name: port.feed(given[port.stream], downcast_inputs) for port in self._sources})
