@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, SupportsIndex, TypeVar
 
 from ..model.debug import SourceLocation
 from ._building.context import Context as Context
@@ -56,7 +56,9 @@ def _swapped(attribute: str, value: Any) -> Generator[Any]:
 
 @contextmanager
 def ipu(ipu: int) -> Generator[int]:
-    """Operators created inside go to this IPU; None switches placement off."""
+    """Operators created inside go to this IPU; None switches placement off. TypeError unless it is a whole number."""
+    if ipu is not None and not isinstance(ipu, SupportsIndex):
+        raise TypeError(f"`ipu` must be a whole number, got {ipu!r}.")
     with _swapped("_ipu_id", ipu):
         yield ipu
 
@@ -94,7 +96,9 @@ def io_tiles() -> Generator[None]:
 
 @contextmanager
 def name_scope(name: str) -> Generator[list[str]]:
-    """Names made inside get the prefix ``name/``."""
+    """Names made inside get the prefix ``name/``. TypeError unless it is text."""
+    if not isinstance(name, str):
+        raise TypeError(f"`name` must be text, got {name!r}.")
     get_current_context().push_name_scope(name)
     try:
         yield get_current_context().name_scopes

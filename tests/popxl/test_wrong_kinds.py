@@ -35,6 +35,8 @@ CASES: list[Case] = [
     (lambda t, g: popxl.Session(g), TypeError, "`ir` must be a popxl.Ir"),
     (lambda t, g: popxl.Session(t.ir, 3), TypeError, "`device_desc` must be 'cpu'"),
     (lambda t, g: ops.gather(t, t), TypeError, "indices of a gather must be whole numbers"),
+    (lambda t, g: popxl.ipu("0").__enter__(), TypeError, "`ipu` must be a whole number, got '0'"),
+    (lambda t, g: popxl.name_scope(3).__enter__(), TypeError, "`name` must be text, got 3"),
     (lambda t, g: ops.concat([]), ValueError, "at least one tensor"),
     (lambda t, g: t[5], ValueError, "Index 5 is out of range for axis 0 of .*, which has 2"),
     (lambda t, g: ops.dropout(t, popxl.constant([0, 0], popxl.uint32), 1.5), popart_exception, r"interval \[0,1\)"),
@@ -52,3 +54,11 @@ def test_the_parameter_is_named(case: Case) -> None:
         graph = ir.create_graph(lambda x: x + 1, t)
         with pytest.raises(kind, match=text):
             ask(t, graph)
+
+
+def test_a_run_takes_a_mapping() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        ops.print_tensor(popxl.constant(1.0))
+    with popxl.Session(ir) as session, pytest.raises(TypeError, match="`inputs` must be a mapping from streams to"):
+        session.run([np.ones(2)])
