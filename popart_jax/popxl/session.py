@@ -63,6 +63,7 @@ class Session:
     """
 
     _name = "fromIr"  # what PopART calls the session of a PopXL program
+    _has_run = False
 
     @without_collector()
     def __init__(
@@ -400,6 +401,7 @@ class Session:
 
     def _step(self, fed: Mapping[str, Any]) -> d2hStreamBufferMaps:
         sent = self._state.run(fed)
+        self._has_run = True
         if self._host_is_current:
             self._mark(False)
         fetch = self._fetch

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ...enums import DeviceType
-from ...errors import popart_runtime_error, poplar_exception
+from ...errors import popart_exception, popart_runtime_error, poplar_exception
+from ...logs import module_logger
 from ...session.inference import InferenceSession
 from ..ir import Ir
 from ..session import Session, checked_data
@@ -19,7 +23,47 @@ class PopxlInferenceSession(InferenceSession):
     def __init__(self, ir: Ir, device: Any, name: str, session: Session | None = None) -> None:
         self._ir, self._device, self._name, self._session = ir, device, name, session
         self._entered = False
-        self._report: Any = None
+
+    # -- facts
+
+    def getIr(self) -> Any:
+        """The view of the Ir."""
+        return self._ir._pb_ir
+
+    def getInfo(self, id: str) -> Any:
+        """Type and shape of any tensor; popart_exception if there is none."""
+        return self.getIr().getTensor(id).info
+
+    def _tensor_ids(self) -> set[str]:
+        return {name for graph in self._ir._graphs.values() for name in graph._tensors}
+
+    @property
+    def dataFlow(self) -> Any:
+        """The data flow (a copy)."""
+        return copy.copy(self.getIr().getDataFlow())
+
+    @property
+    def replicationFactor(self) -> int:
+        """Replicas of this process."""
+        return self._ir.instance_replication_factor
+
+    @property
+    def accumulationFactor(self) -> int:
+        """1: a program of PopXL accumulates by operators of its own."""
+        return 1
+
+    @property
+    def memory(self) -> Any:
+        """Bytes of this machine that one run takes; popart_runtime_error before `prepareDevice`."""
+        return self._ready()._state.executables["main"].memory
+
+    def _repr_html_(self) -> str:
+        return f"<code>PopXL program {self._ir.id}</code>"
+
+    def _serializeIr(self, format: Any) -> str:
+        return self.getIr().serializeToJSON()
+
+    # -- compiling, running
 
     def prepareDevice(self, loadEngine: bool = True, err: Any = None) -> None:
         """Compile the program."""
@@ -42,17 +86,9 @@ class PopxlInferenceSession(InferenceSession):
             self._entered = True
         return session
 
-    def weightsFromHost(self) -> None:
-        """Copy all weights to the device."""
-        session = self._ready()
-        if session.is_attached:
-            session.weights_from_host()
-        else:
-            self._attached()
-
-    def weightsToHost(self) -> None:
-        """Copy all weights to the host."""
-        self._attached().weights_to_host()
+    def loadEngineAndConnectStreams(self) -> None:
+        """Attach the device and send the weights, unless that is done."""
+        self._attached()
 
     def run(self, stepio: Any, debugName: str = "") -> None:
         """Run the program on the arrays of a PyStepIO."""
@@ -67,6 +103,25 @@ class PopxlInferenceSession(InferenceSession):
     def setEngineIsLoaded(self, isLoaded: bool) -> None:
         """Whether the program is on the device; for programs that detach by hand."""
         self._entered = bool(isLoaded) and self._entered
+
+    def _streamed(self) -> Any:
+        return self._attached()._streamed()
+
+    # -- weights
+
+    def weightsFromHost(self) -> None:
+        """Copy all weights to the device."""
+        session = self._ready()
+        if session.is_attached:
+            session.weights_from_host()
+        else:
+            self._attached()
+
+    def weightsToHost(self) -> None:
+        """Copy all weights to the host."""
+        self._attached().weights_to_host()
+
+    copyDeviceWeightsToHost = weightsToHost
 
     def writeWeights(self, weightsIo: Any) -> None:
         """Put the arrays of a PyWeightsIO, by tensor id, into the host's copies; `weightsFromHost` uploads them.
@@ -89,14 +144,48 @@ class PopxlInferenceSession(InferenceSession):
             if name in known:
                 array[...] = session._host_value(known[name])
 
-    def _priced(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def markHostWeightsInSync(self) -> None:
+        """Note that the host copy is current."""
+        self._ready()._mark(True)
+
+    def markHostWeightsOutOfSync(self) -> None:
+        """Note that the host copy is stale."""
+        self._ready()._mark(False)
+
+    def areHostWeightsInSync(self) -> bool:
+        """Whether the host copy is current."""
+        return all(t._in_sync for t in self._ready()._variables())
+
+    def _held(self) -> Any:
+        return self._attached()._held()
+
+    # -- random state: seeds are tensors of the program
+
+    def setRandomSeed(self, seedValue: int) -> None:
+        """No effect, which the log says."""
+        module_logger("session").warning(
+            "Trying to set the random seed, but this session has no random behaviour. Doing nothing."
+        )
+
+    def getRandomSeed(self) -> int:
+        """0, with a warning."""
+        module_logger("session").warning(
+            "Trying to get the random seed, but this session has no random behaviour. Returning 0."
+        )
+        return 0
+
+    # -- reports
+
+    @cached_property
+    def _modelled(self) -> Any:
         from .reports import price  # the IPU model takes a while to import
 
+        return price(self._ready()._programs, self._device, self._name)
+
+    def _priced(self) -> Any:
         if self._device.type is DeviceType.Cpu:
             raise poplar_exception("Cannot fetch a report: Profiling is disabled for current device type.")
-        if self._report is None:
-            self._report = price(self._ready()._programs, self._device, self._name)
-        return self._report
+        return self._modelled
 
     def getReport(self) -> Any:
         """The IPU model's profile of one run.
@@ -113,3 +202,55 @@ class PopxlInferenceSession(InferenceSession):
     def getSummaryReport(self, resetProfile: bool = True) -> str:
         """Summary of the modelled run, as text; raises as `getReport`."""
         return self._priced().summary()
+
+    def getGraphReport(self, useCbor: bool = False) -> bytes:
+        """The graph profile as JSON or CBOR (older interface)."""
+        from ...session.reports.reports import encoded  # as above
+
+        return encoded(self._modelled.graph_report(), useCbor)
+
+    def getExecutionReport(self, useCbor: bool = False, resetProfile: bool = True) -> bytes:
+        """The execution profile as JSON or CBOR (older interface)."""
+        from ...session.reports.reports import encoded  # as above
+
+        return encoded(self._modelled.execution_report(), useCbor)
+
+    def getSerializedGraph(self) -> bytes:
+        """The program as XLA has it, as bytes of StableHLO text; none of a program that was loaded compiled."""
+        return self._ready()._state.executables["main"].text.encode()
+
+    def getCycleCount(self, id: str = "") -> int:
+        """Modelled cycles of a run.
+
+        Raises
+        ------
+        popart_runtime_error
+            Nothing ran yet, the counter option is off, or `id` is no counter that was asked for.
+        """
+        from ...session.reports.reports import cycle_count  # as above
+
+        if not self._ready()._has_run:
+            raise popart_runtime_error("Must call run before getCycleCount.")
+        return cycle_count(id, self._ir._options, lambda: self._modelled, self._ir.num_host_transfers)
+
+
+def _refusal(method: str, instead: str) -> Callable[..., Any]:
+    def refuse(self: PopxlInferenceSession, *args: Any, **kwargs: Any) -> Any:
+        raise popart_exception(f"{method} is not available for the session of a PopXL program.\n  fix: {instead}.")
+
+    refuse.__name__, refuse.__doc__ = method, f"Not available (popart_exception): {instead}."
+    return refuse
+
+
+_CACHE = "set enableEngineCaching and cachePath, which keep compiled programs"
+_ARRAYS = "there is no ONNX model; read and write variables by readWeights and writeWeights"
+_SEED = "seeds are tensors of the program, which it gets from streams or variables"
+for _names, _instead in (
+    ("compileAndExport saveExecutable saveVariables loadExecutable", _CACHE),
+    ("modelToHost resetHostWeights updateExternallySavedTensorLocations", _ARRAYS),
+    ("getRNGState setRNGState", _SEED),
+    ("timings", "measure the constructor of popxl.Session and its runs"),
+):
+    for _method in _names.split():
+        _refused = _refusal(_method, _instead)
+        setattr(PopxlInferenceSession, _method, property(_refused) if _method == "timings" else _refused)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -70,29 +71,33 @@ class Reports:
         return self._engine().stable_hlo().encode()
 
     def cycle_count(self, counter: str) -> int:
-        """Cycles of one run, as one of the counters that were asked for shows them.
+        """As `cycle_count` below, of this session's step."""
+        batches = max(self._prepared.program.structure.batches, 1)
+        return cycle_count(counter, self._prepared.request.options, lambda: self.priced, batches)
 
-        Raises
-        ------
-        popart_runtime_error
-            The counter option is off, or `counter` was not asked for.
-        """
-        options = self._prepared.request.options
-        if not options.instrumentWithHardwareCycleCounter:
-            raise popart_runtime_error(
-                "SessionOption 'instrumentWithHardwareCycleCounter' must be set to true in order to measure cycle count"
-            )
-        kinds, report = options.hardwareInstrumentations, self.priced
-        if counter == "" and Instrumentation.Outer in kinds:
-            return round(report.total_cycles)
-        inner = {f"inner_ipu_{row.ipu}": row for row in report.ipus}
-        if counter in inner and Instrumentation.Inner in kinds:
-            batches = max(self._prepared.program.structure.batches, 1)
-            return round(inner[counter].cycles.total / batches)
+
+def cycle_count(counter: str, options: Any, price: Callable[[], ipu_model.Report], batches: int) -> int:
+    """Cycles of one run of some batches, as one of the counters that the options ask for shows them.
+
+    Raises
+    ------
+    popart_runtime_error
+        The counter option is off, or `counter` was not asked for.
+    """
+    if not options.instrumentWithHardwareCycleCounter:
         raise popart_runtime_error(
-            f"Invalid id for cycle counter, '{counter}'. "
-            "Make sure you have set SessionOption::hardwareInstrumentations correctly."
+            "SessionOption 'instrumentWithHardwareCycleCounter' must be set to true in order to measure cycle count"
         )
+    kinds, report = options.hardwareInstrumentations, price()
+    if counter == "" and Instrumentation.Outer in kinds:
+        return round(report.total_cycles)
+    inner = {f"inner_ipu_{row.ipu}": row for row in report.ipus}
+    if counter in inner and Instrumentation.Inner in kinds:
+        return round(inner[counter].cycles.total / batches)
+    raise popart_runtime_error(
+        f"Invalid id for cycle counter, '{counter}'. "
+        "Make sure you have set SessionOption::hardwareInstrumentations correctly."
+    )
 
 
 def encoded(tree: dict[str, Any], as_cbor: bool) -> bytes:
