@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -58,5 +59,5 @@ def source_line(eqn: Any) -> str:
     frames = getattr(eqn.source_info.traceback, "frames", ()) if eqn.source_info.traceback else ()
     for frame in frames:
         if not frame.file_name.startswith(LIBRARIES) and not frame.file_name.startswith("<"):
-            return f"{Path(frame.file_name).name}:{frame.line_num}"
+            return f"{os.path.basename(frame.file_name)}:{frame.line_num}"
     return ""

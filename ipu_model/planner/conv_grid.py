@@ -282,11 +282,14 @@ class Grid:
 
     def temporary(self) -> Array:
         """Temporary bytes of the fullest tile."""
+        return self._cached("temporary", self._temporary)
+
+    def _temporary(self) -> Array:
         size = SIZES[self.v.data]
         conv = (self.inputs + self.weights) * size + self.parts * self.partial_bytes
         if self.v.method == "slic":
             conv = conv + self.parts * self.partial_bytes // self.tile.groups + 200
-        conv = conv + self._tile_zeros()[0] * size + self._tile_zeros()[1] * size
+        conv = conv + self._tile_zeros().sum(axis=0) * size
         transform = 2 * np.max(self.moved(), axis=0)
         reduce = conv_reduce.temporary(self.parts, self.depth, self.partial_bytes)
         temp = np.maximum(np.maximum(transform, conv), reduce)
@@ -296,8 +299,11 @@ class Grid:
             temp = temp + -(-self.operands()[2] // self.used) * self.partial_bytes
         return temp
 
-    def _tile_zeros(self) -> tuple[Array, Array]:
+    def _tile_zeros(self) -> Array:
         """Zero elements that a tile adds to its kernel and to its input."""
+        return self._cached("zeros", lambda: np.stack(self._kernel_zeros()))
+
+    def _kernel_zeros(self) -> tuple[Array, Array]:
         p, t, v = self.p, self.tile, self.v
         nothing = np.zeros_like(t.groups)
         if v.method == "amp" and v.height > 1:

@@ -6,53 +6,43 @@ import functools
 
 import numpy as np
 
-from ipu_model.planner.conv_params import cdiv
 from ipu_model.target import Machine
 
 Array = np.ndarray
 
 
-@functools.cache
-def intermediate_depths(depth: int) -> tuple[int, ...]:
-    """Depths of the intermediate stages, largest first; empty when one stage does it."""
-    stages = 1 if depth < 16 else 2 if depth < 125 else 3
-    return _plan(depth, stages)[1]
-
-
-def _plan(depth: int, stages: int) -> tuple[float, tuple[int, ...]]:
-    if stages == 1:
-        return depth, ()
-    root = int(depth ** ((stages - 1) / stages) + 1e-9)
-    options: list[tuple[float, tuple[int, ...]]] = []
-    for following in (root, root + 1):
-        cost, rest = _plan(following, stages - 1)
-        options.append((depth / following + cost, (following, *rest)))
-    return min(options, key=lambda option: option[0])
+TWO_STAGES, THREE_STAGES = 16, 125  # partial results from which on there are so many stages
 
 
 def stage_count(depth: int) -> int:
     """Stages that cost a step of their own: none, one, or two and more counted as two."""
-    return 0 if depth == 1 else 1 if depth < 16 else 2
+    return 0 if depth == 1 else 1 if depth < TWO_STAGES else 2
 
 
 @functools.cache
-def _table(most: int) -> tuple[Array, Array, Array]:
+def _table(most: int) -> Array:
     """For each depth up to `most`: partials added by a tile in the first, second and last stage (1 for no stage)."""
-    rows = []
-    for depth in range(most + 1):
-        rem, row = depth, [1, 1, 1]
-        for i, d in enumerate(intermediate_depths(depth) if depth else ()):
-            row[i] = cdiv(rem, d)
-            rem = cdiv(rem, row[i])
-        row[2] = max(1, rem)
-        rows.append(row)
-    first, second, last = np.array(rows, dtype=np.int64).T
-    return first, second, last
+    depth = np.maximum(1, np.arange(most + 1))
+    second_of_two, cost = _cheapest(depth, np.sqrt(depth), depth.astype(float))
+    second_of_three, _ = _cheapest(depth, depth ** (2 / 3), cost)
+    left = np.where(depth < TWO_STAGES, depth, np.where(depth < THREE_STAGES, second_of_two, second_of_three))
+    first = -(-depth // left)
+    rest = -(-depth // first)
+    second = -(-rest // np.where(depth < THREE_STAGES, rest, second_of_two[left]))
+    return np.stack([first, second, -(-rest // second)])
+
+
+def _cheapest(depth: Array, root: Array, cost: Array) -> tuple[Array, Array]:
+    """The number next to `root` that leaves the least `cost` after a stage that brings `depth` down to it."""
+    below = np.maximum(1, (root + 1e-9).astype(np.int64))
+    above = np.minimum(below + 1, len(cost) - 1)
+    costs = [depth / n + cost[n] for n in (below, above)]
+    return np.where(costs[0] <= costs[1], below, above), np.minimum(*costs)
 
 
 def _stages(depth: Array) -> tuple[Array, Array, Array]:
-    first, second, last = _table(1 << int(np.max(depth, initial=1)).bit_length())
-    return first[depth], second[depth], last[depth]
+    first, second, last = _table(1 << int(np.max(depth, initial=1)).bit_length())[:, depth]
+    return first, second, last
 
 
 def exchanged(parts: Array, depth: Array) -> Array:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import heapq
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +20,9 @@ from ipu_model.target import Machine
 
 Array = np.ndarray
 SERIAL_SPLITS = ((1, 2), (1, 4), (1, 8), (2, 1), (4, 1))  # (input, output) channels
-# Limits of the search; the first four are multiples of the cycles named.
+# Limits of the search; the first three are multiples of the cycles named.
 SERIAL_LOSS = 4.0  # of one step with enough memory: serial steps that take more are skipped
 PATIENCE = 1.25  # likewise: single steps that take more are skipped until the serial ones were searched
-HOPELESS = 20  # of the least arithmetic of any vertex: vertices that take more are bounded by arithmetic alone
 GUESSES = (2.0, 8.0, math.inf)  # of the lower bound of the first job: successive limits of its search
 MANY, FEW = 1000, 64  # with more than MANY splits, the limit is first lowered by pricing the FEW most promising
 FURTHER_STEPS = (16, 32, 64, 128, 256)  # where SERIAL_SPLITS do not fit: numbers of steps over both channels
@@ -80,14 +81,43 @@ class Job(NamedTuple):
     vertex: Vertex
 
 
-def jobs_of(params: ConvParams, machine: Machine, options: Options) -> list[Job]:
+Waiting = tuple[float, int, Job | tuple[Problem, Vertex]]  # lower bound, place among equals
+
+
+class Jobs:
     """Pairs of problem and vertex with a lower bound of their cycles, most promising first.
 
-    Of problems that differ in nothing that is priced the first is taken.
+    Searches reach few of them. So they wait in order of their arithmetic alone, and get the closer bound, by which they
+    may have to wait again, when it is their turn.
     """
+
+    def __init__(self, waiting: list[Waiting], machine: Machine, options: Options) -> None:
+        heapq.heapify(waiting)
+        self._waiting, self._machine, self._options = waiting, machine, options
+        self._done: list[Job] = []
+
+    def __iter__(self) -> Iterator[Job]:
+        for at in itertools.count():
+            if at == len(self._done) and not self._next():
+                return
+            yield self._done[at]
+
+    def _next(self) -> bool:
+        """Find the next job; whether there was one."""
+        while self._waiting:
+            arithmetic, place, job = heapq.heappop(self._waiting)
+            if isinstance(job, Job):
+                self._done.append(job)
+                return True
+            job = _bounded(*job, arithmetic, self._machine, self._options)
+            heapq.heappush(self._waiting, (job.lower, place, job))
+        return False
+
+
+def jobs_of(params: ConvParams, machine: Machine, options: Options) -> Jobs:
+    """What may run a convolution; of problems that differ in nothing that is priced the first is taken."""
     tiles = options.tiles or machine.tiles
-    jobs: list[Job] = []
-    least = math.inf
+    waiting: list[Waiting] = []
     seen: set[tuple[object, ...]] = set()
     for problem in transformed_problems(params, options.matmul):
         p = problem.params
@@ -96,33 +126,28 @@ def jobs_of(params: ConvParams, machine: Machine, options: Options) -> list[Job]
         if key in seen:
             continue
         seen.add(key)
-        skipped, outputs = math.prod(phases(p)), p.batch * math.prod(p.out)
-        kernels: dict[tuple[str, int], int] = {}
-        copied: dict[tuple[bool, bool], float] = {}
+        share = p.batch * math.prod(p.out) / (tiles * math.prod(phases(p)))
+        groups, ins, outs, plain = p.groups, p.in_channels, p.out_channels, math.prod(p.kernel)
         for v in candidates(p, machine, options.pass_, problem.swapped, options.partials):
-            method, gpg, ipg, opg, height = v.method, v.gpg, v.ipg, v.opg, v.height
-            pairs = -(-p.groups // gpg) * gpg * -(-p.in_channels // ipg) * ipg * -(-p.out_channels // opg) * opg
-            each = pairs * outputs / tiles
-            if (method, height) not in kernels:
-                kernels[method, height] = math.prod(_kernel(p, v))
-            arithmetic = each * kernels[method, height] / (v.rate * skipped)
-            beside, lower = 0.0, arithmetic
-            if arithmetic < least:
-                least = arithmetic
-            if arithmetic < HOPELESS * least:  # for the others the bound by arithmetic alone is enough
-                padded = p.in_channels % ipg > 0, p.out_channels % opg > 0
-                if padded not in copied:
-                    copied[padded] = _least_copy(problem, v, options, machine) / tiles
-                copies, work = copied[padded], each * math.prod(p.kernel)
-                weights = work / outputs
-                bounds = [
-                    (_least_exchange(p, v, work, start, machine) + copies, weights * rows)
-                    for start, rows in least_starts(v, p, machine)
-                ]
-                beside, lower = bounds[0][0], arithmetic + max(map(sum, bounds))
-            jobs.append(Job(lower, beside, problem, v))
-    jobs.sort(key=lambda job: job.lower)
-    return jobs
+            gpg, ipg, opg = v.gpg, v.ipg, v.opg
+            kernel = math.prod(_kernel(p, v)) if v.method == "slic" or v.height > 1 else plain
+            pairs = -(-groups // gpg) * gpg * -(-ins // ipg) * ipg * -(-outs // opg) * opg
+            waiting.append((pairs * kernel * share / v.rate, len(waiting), (problem, v)))
+    return Jobs(waiting, machine, options)
+
+
+def _bounded(problem: Problem, v: Vertex, arithmetic: float, machine: Machine, options: Options) -> Job:
+    """The job of a vertex with so many cycles of arithmetic."""
+    p, tiles = problem.params, options.tiles or machine.tiles
+    pairs = cdiv(p.groups, v.gpg) * v.gpg * cdiv(p.in_channels, v.ipg) * v.ipg * cdiv(p.out_channels, v.opg) * v.opg
+    weights = pairs * math.prod(p.kernel) / tiles
+    work = weights * p.batch * math.prod(p.out)
+    copies = _least_copy(problem, v, options, machine) / tiles
+    bounds = [
+        (_least_exchange(p, v, work, start, machine) + copies, weights * rows)
+        for start, rows in least_starts(v, p, machine)
+    ]
+    return Job(arithmetic + max(map(sum, bounds)), bounds[0][0], problem, v)
 
 
 def _kernel(p: ConvParams, v: Vertex) -> tuple[int, ...]:
@@ -171,7 +196,7 @@ def _least_memory(p: ConvParams, v: Vertex, work: float) -> float:
 
 
 def _best(
-    jobs: list[Job],
+    jobs: Jobs,
     machine: Machine,
     options: Options,
     bound: float,

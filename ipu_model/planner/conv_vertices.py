@@ -212,7 +212,7 @@ def slowest_fastest(rows: Array, width: Array, cost: Callable[[Array], Array]) -
     begin, end = bounds[:-1], bounds[1:]
     first, last = begin // width, np.maximum(end - 1, 0) // width
     split = first != last
-    head = np.where(split, width - begin % width, end - begin)
+    head = np.where(split, (first + 1) * width - begin, end - begin)
     tail = np.where(split, end - last * width, 1)
     bundles = cost(head) + np.where(split, (last - first - 1) * cost(width) + cost(tail), 0)
     return bundles.max(axis=0), bundles.min(axis=0)

@@ -131,7 +131,7 @@ def _cycles(
 
 def _gradient(found: CtcPlan, batch: int, time: int, classes: int, machine: Machine, data: str) -> list[Stage]:
     """Stages that add the gradients of the label parts, as logarithms, on the tiles of the logits."""
-    intervals: list[tuple[tuple[int, int], ...]] = []
+    intervals: list[list[tuple[int, int]]] = []
     for first in range(0, batch, found.sequences):
         for part in range(found.time):
             a, b = part * found.steps, min(time, (part + 1) * found.steps)
@@ -140,7 +140,7 @@ def _gradient(found: CtcPlan, batch: int, time: int, classes: int, machine: Mach
                 for seq in range(first, min(batch, first + found.sequences))
                 if b > a
             ]
-            intervals += [tuple(mine)] * found.parts
+            intervals += [mine] * found.parts
     columns = batch * time * classes
     if found.parts < 2 or not intervals:
         return []
@@ -150,7 +150,7 @@ def _gradient(found: CtcPlan, batch: int, time: int, classes: int, machine: Mach
     width = rows * found.sequences * classes
     places = [*range(0, columns, width), columns]
     kind = Kind("LOG_ADD", "float", "float")
-    return meet(Partials(tuple(intervals), columns), kind, machine.tiles, 0, data, places)
+    return meet(Partials.of(intervals, columns), kind, machine.tiles, 0, data, places)
 
 
 def _tile_bytes(found: CtcPlan, classes: int, size: int, ex: int) -> int:

@@ -71,28 +71,23 @@ class View:
                     break
         return found
 
-    def stretches(self, starts: Sequence[int]) -> tuple[list[list[Box]], list[tuple[int, int]]]:
+    def stretches(self, starts: Sequence[int]) -> tuple[list[list[Box]], np.ndarray, np.ndarray]:
         """The forms of boxes that stretches between neighbours of `starts` take, and the form and column of each.
 
         Stretches that begin alike within the innermost step that holds the whole of them have equal boxes, moved by
         the steps before.
         """
-        known: dict[tuple[int, int], int] = {}
-        forms: list[list[Box]] = []
-        found: list[tuple[int, int]] = []
-        for start, end in itertools.pairwise(starts):
-            at, column, length = start, 0, end - start
-            for n, inner, kept, reduced in self._strides:
-                if at + length > n * inner:
-                    break
-                step, at = divmod(at, inner)
-                column += 0 if reduced else step * kept
-            key = at, length
-            if key not in known:
-                known[key] = len(forms)
-                forms.append(self.boxes(at, at + length))
-            found.append((known[key], column))
-        return forms, found
+        at, length = np.array(starts[:-1]), np.diff(starts)
+        column, inside = np.zeros_like(at), np.ones(len(at), dtype=bool)
+        for n, inner, kept, reduced in self._strides:
+            inside &= at + length <= n * inner
+            step = np.where(inside, at // inner, 0)
+            at = at - step * inner
+            column += 0 if reduced else step * kept
+        _, first, form = np.unique(at * (length.max(initial=0) + 1) + length, return_index=True, return_inverse=True)
+        order = np.argsort(first)  # forms in the order in which tiles have them
+        forms = [self.boxes(int(at[i]), int(at[i] + length[i])) for i in first[order]]
+        return forms, np.argsort(order)[form], column
 
     def column_of(self, start: int, end: int) -> np.ndarray:
         """The column of each element of a stretch of memory."""

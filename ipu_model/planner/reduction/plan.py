@@ -121,14 +121,13 @@ def _plan(
     starts = linear_starts(view.elements, data, tiles)
     accumulated = "float" if operation in FLOAT_SUMS else data
     kind = Kind(operation, data, accumulated, as_table)
-    forms, held = view.stretches(starts)
-    merged = [_merged(each) for each in forms]
-    partials = Partials(tuple(tuple((a + by, b + by) for a, b in merged[i]) for i, by in held), view.columns)
+    forms, form, moved = view.stretches(starts)
+    partials = _partials(forms, form, moved, view.columns)
     sources = int(partials.cuts()[1].max())
     stages: list[Stage] = []
     rotated = False
     if sources == 1 or any(_several(each) for each in forms):
-        local, rotated = _local(view, starts, forms, held, kind, tiles)
+        local, rotated = _local(view, starts, forms, (form, moved), kind, tiles)
         stages.append(local)
         kind = kind.after()
     kept = tuple(n for d, n in enumerate(shape) if d not in dims)
@@ -164,6 +163,17 @@ def _several(boxes: Sequence[Box]) -> bool:
     return any(b > c for (_, b), (c, _) in itertools.pairwise(spans))
 
 
+def _partials(forms: Sequence[list[Box]], form: np.ndarray, moved: np.ndarray, columns: int) -> Partials:
+    """What tiles with these boxes, moved by so many columns each, have after the local stage."""
+    merged = [_merged(each) for each in forms]
+    counts = np.array([len(each) for each in merged])
+    edges, first, count = np.concatenate(merged), (np.cumsum(counts) - counts)[form], counts[form]
+    ends = np.cumsum(count)
+    row: np.ndarray = np.arange(ends[-1]) + np.repeat(first - (ends - count), count)
+    own = edges[row] + np.repeat(moved, count)[:, None]
+    return Partials(own, len(form), columns)
+
+
 def _merged(boxes: Sequence[Box]) -> tuple[Interval, ...]:
     """The columns of some boxes, as few stretches as possible."""
     found: list[Interval] = []
@@ -176,16 +186,16 @@ def _merged(boxes: Sequence[Box]) -> tuple[Interval, ...]:
 
 
 def _local(
-    view: View, starts: Sequence[int], forms: Sequence[list[Box]], held: Sequence[tuple[int, int]], kind: Kind,
+    view: View, starts: Sequence[int], forms: Sequence[list[Box]], held: tuple[np.ndarray, np.ndarray], kind: Kind,
     tiles: int,
 ) -> tuple[Stage, bool]:  # fmt: skip
     """The local stage, in which each tile reduces its own elements; tiles with equal shares are priced once."""
     first = [min(c for c, _, _ in each) for each in forms]
-    origin = np.array([first[i] + moved for i, moved in held])
+    origin = np.array(first)[held[0]] + held[1]
     from_first = [tuple((c - at, n, k) for c, n, k in each) for each, at in zip(forms, first, strict=True)]
     alike: dict[tuple[Box, ...], list[int]] = {}
     members = [alike.setdefault(form, []) for form in from_first]
-    for tile, (i, _) in enumerate(held):
+    for tile, i in enumerate(held[0].tolist()):
         members[i].append(tile)
     chosen = list(alike.values())
     most = max(LEAST_FORMS, MOST_ELEMENTS // int(np.diff(starts).max()))
@@ -204,7 +214,7 @@ def _local(
         compute = max(compute, sets.cycles + (ROTATED_COPY if copied else 0.0))
         results[tiles_alike] = (sets.parts + sum(len(p.columns) for p in pieces)) * size
         state[tiles_alike] = sets.vertices
-    return Stage("Local", 0.0, compute, results, state, 0, len(held)), rotated
+    return Stage("Local", 0.0, compute, results, state, 0, len(origin)), rotated
 
 
 def _order(

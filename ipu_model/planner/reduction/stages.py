@@ -6,7 +6,7 @@ import bisect
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,29 +61,30 @@ class Stage:
 
 @dataclass(frozen=True)
 class Partials:
-    """Partial results over the tiles: for each tile the columns of which it holds one."""
+    """Partial results over the tiles: rows (from, to) of columns of which a tile holds one, for all tiles that do."""
 
-    intervals: tuple[tuple[Interval, ...], ...]
+    edges: np.ndarray
+    tiles: int
     columns: int
 
-    @property
-    def tiles(self) -> int:
-        """Tiles that hold at least one partial result."""
-        return sum(bool(each) for each in self.intervals)
+    @staticmethod
+    def of(intervals: Iterable[Sequence[Interval]], columns: int) -> Partials:
+        """Those of tiles that hold these columns each."""
+        held = [each for each in intervals if each]
+        edges = np.array([edge for each in held for edge in each], dtype=np.int64).reshape(-1, 2)
+        return Partials(edges, len(held), columns)
 
     @property
     def data(self) -> int:
         """Partial results on all tiles together."""
-        return sum(b - a for each in self.intervals for a, b in each)
+        return int((self.edges[:, 1] - self.edges[:, 0]).sum())
 
     def cuts(self) -> tuple[np.ndarray, np.ndarray]:
         """Boundaries of the columns where the set of holders changes, and holders of each stretch between."""
-        edges = np.array([edge for each in self.intervals for edge in each]).reshape(-1, 2)
-        bounds = np.unique(np.append(edges, [0, self.columns]))
-        change = np.zeros(len(bounds) + 1, dtype=np.int64)
-        np.add.at(change, np.searchsorted(bounds, edges[:, 0]), 1)
-        np.add.at(change, np.searchsorted(bounds, edges[:, 1]), -1)
-        return bounds, np.cumsum(change)[: len(bounds) - 1]
+        bounds = np.unique(np.append(self.edges, [0, self.columns]))
+        at = np.searchsorted(bounds, self.edges)
+        begun, ended = (np.bincount(at[:, side], minlength=len(bounds)) for side in (0, 1))
+        return bounds, np.cumsum(begun - ended)[:-1]
 
 
 def enough(partials: Partials, sources: int, tiles: int) -> bool:
@@ -109,7 +110,7 @@ def intermediate(partials: Partials, kind: Kind, tiles: int, start: int) -> tupl
             work.setdefault(at % tiles, []).append(Work(b - a, rows))
             columns_of.setdefault(at % tiles, []).append((a, b))
             at += 1
-    after = Partials(tuple(tuple(columns_of.get(t, ())) for t in range(tiles)), columns)
+    after = Partials.of(columns_of.values(), columns)
     return _run("Intermediate", work, kind, tiles), after
 
 

@@ -177,7 +177,9 @@ def test_fewer_tiles_take_longer():
 
 @pytest.mark.parametrize(("depth", "stages"), [(2, 1), (15, 1), (16, 2), (124, 2), (125, 3), (1000, 3)])
 def test_reduction_stages(depth, stages):
-    assert 1 + len(conv_reduce.intermediate_depths(depth)) == stages
+    added = conv_reduce._stages(np.array([depth]))
+    assert sum(int(each[0]) > 1 for each in added) == stages
+    assert math.prod(int(each[0]) for each in added) >= depth
 
 
 def test_reduction_exchange_of_the_worked_example():
@@ -281,6 +283,18 @@ def test_no_split_is_cheaper_than_the_bounds_that_drop_it(batch, field, kernel, 
                 cycles = np.sum(list(grid.terms().values()), axis=0)
                 assert (lower <= cycles * 1.0001).all(), job
                 assert job.lower <= cycles.min() * 1.0001, job
+
+
+def test_jobs_come_in_order_of_their_bounds_which_are_made_as_they_are_asked_for(monkeypatch):
+    made, bounded = [], conv_search._bounded
+    monkeypatch.setattr(conv_search, "_bounded", lambda *args: made.append(0) or bounded(*args))
+    jobs = conv_search.jobs_of(ConvParams(4, (14, 14), (3, 3), 256, 256), MK1.machine, Options("training_fwd"))
+    first = next(iter(jobs))
+    few = len(made)
+    found = list(jobs)
+    assert found[0] is first
+    assert found == sorted(found, key=lambda job: job.lower)
+    assert 10 * few < len(found) == len(made) == len(set(found))
 
 
 def test_half_channels_that_are_no_whole_groups_are_padded_at_a_price():
