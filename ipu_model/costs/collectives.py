@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from ipu_model.costs import reduction
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.walk.program import Op
 
@@ -16,8 +18,28 @@ MERGED = {"all_reduce": {"psum", "psum2", "psum_invariant", "pmax", "pmin", "pme
           "reduce_scatter": {"reduce_scatter", "psum_scatter"},
           "all_gather": {"all_gather", "all_gather_invariant"}}  # fmt: skip
 
+ON_CHIP = {"pmax": "reduce_max", "pmin": "reduce_min"}
+
 
 def price(op: Op, ctx: Context) -> OpCost:
+    """A ring between replicas; over axes of the operands, as `jax.vmap` leaves them, a reduction on the chip before."""
+    axes = tuple(axis for axis in op.params.get("axes", ()) if isinstance(axis, int))
+    if not axes:
+        return _ring(op, ctx)
+    name = ON_CHIP.get(op.primitive, "reduce_sum")
+    parts = [
+        reduction.price(Op(name, (source,), (out,), {"axes": axes}), ctx)
+        for source, out in zip(op.inputs, op.outputs, strict=True)
+    ]
+    parts.append(_ring(replace(op, inputs=op.outputs), ctx))
+    return OpCost(
+        tuple(step for part in parts for step in part.supersteps), flops=sum(part.flops for part in parts),
+        temporary=max(part.temporary for part in parts), outputs=tuple(ctx.spread(out) for out in op.outputs),
+        layout="linear",
+    )  # fmt: skip
+
+
+def _ring(op: Op, ctx: Context) -> OpCost:
     """Ring: ``times (n - 1) / n bytes / link rate + hops latency``; a tree halves the hops to ``log2 n``.
 
     The latency of a hop is one external sync.

@@ -113,5 +113,6 @@ def _kind(dtype: str) -> str:
 FEW = 8  # a divisor with at most one element for eight results is inverted first
 NAMES = (*UNARY, *BINARY, *COMPOSED, "add_any", "select_n", "clamp", "integer_pow", "nextafter", "mul", "eq_to",
          "le_to", "lt_to")  # fmt: skip
-RULES: dict[str, Rule] = {**dict.fromkeys(NAMES, price), "convert_element_type": cast, "reduce_precision": cast,
-                          "stochastic_round": cast}  # fmt: skip
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(NAMES, price), **dict.fromkeys(("convert_element_type", "stochastic_round"), cast),
+}  # fmt: skip

@@ -90,6 +90,10 @@ MARKS = (
     "debug_print",
     "debug_callback",
     "pure_callback",
+    "io_callback",
+    "dce_sink",
+    "inspect_sharding",
+    "shape_assertion",
 )
 RULES: dict[str, Rule] = {
     **dict.fromkeys(VIEWS, view),

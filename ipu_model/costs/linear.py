@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ipu_model.cost import cdiv
+from ipu_model.costs.elementwise import cast
+from ipu_model.costs.elementwise import price as elementwise
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.partition import Spread
 from ipu_model.planner.convolution import (
@@ -18,7 +21,7 @@ from ipu_model.planner.convolution import (
     plan_matmul,
     received_bytes,
 )
-from ipu_model.walk.program import Op, Tensor
+from ipu_model.walk.program import Op, Tensor, tensor
 
 # The planner's quantities by the superstep that they are part of.
 COPIES = (
@@ -34,6 +37,7 @@ COPIES = (
     "paddings",
 )
 EXCHANGES = ("input_exchange", "weight_exchange")
+BATCHED = (((2,), (2,)), ((0,), (0,)))
 
 
 def _sizes(shape: tuple[int, ...], dims: Sequence[int]) -> int:
@@ -56,6 +60,44 @@ def dot_general(op: Op, ctx: Context) -> OpCost:
     data = _data(lhs)
     plan = _product(m, k, n, groups, data, _options(op, ctx, pass_, data), ctx)
     return _priced(op, ctx, plan, 2 * op.output.size * k, "matmulGrouped/Conv_1")
+
+
+def scaled_dot(op: Op, ctx: Context) -> OpCost:
+    """A product of blocks of small floats with a scale each: the chip multiplies halves, so blocks are scaled before.
+
+    Operands become halves (those that have as many bits stay as they are), one pass over each multiplies by the scales.
+    """
+    numbers = op.params.get("dimension_numbers", BATCHED)  # of `jax.nn.scaled_matmul` both contract their last axis
+    steps: list[Superstep] = []
+    scaled: list[Tensor] = []
+    for narrow, scale in zip(op.inputs[:2], op.inputs[2:], strict=True):
+        wide = narrow if narrow.width > 1 else tensor(narrow.shape, "float16")
+        if narrow.width < wide.width:
+            steps += cast(Op("convert_element_type", (narrow,), (wide,), {}), ctx).supersteps
+        steps += elementwise(Op("mul", (wide, scale), (wide,), {}), ctx).supersteps
+        scaled.append(wide)
+    numbered = {"dimension_numbers": numbers}
+    product = dot_general(replace(op, primitive="dot_general", inputs=tuple(scaled), params=numbered), ctx)
+    held = sum(ctx.spread(wide).most * wide.width for wide in scaled)
+    return replace(
+        product,
+        supersteps=(*steps, *product.supersteps),
+        flops=product.flops + sum(wide.size for wide in scaled),
+        temporary=product.temporary + held,
+    )
+
+
+def symmetric_product(op: Op, ctx: Context) -> OpCost:
+    """``alpha A A^T + beta C`` as a product, and a scaled add where `beta` is not zero."""
+    a, c = op.inputs[:2]
+    last, batch = len(a.shape) - 1, tuple(range(len(a.shape) - 2))
+    numbers = {"dimension_numbers": (((last,), (last,)), (batch, batch))}
+    product = dot_general(replace(op, primitive="dot_general", inputs=(a, a), params=numbers), ctx)
+    if not op.params["beta"]:
+        return product
+    added = elementwise(Op("add", (op.output, c), op.outputs, {}), ctx)
+    steps = (*product.supersteps, *added.supersteps)
+    return replace(product, supersteps=steps, flops=product.flops + added.flops)
 
 
 def ragged_dot(op: Op, ctx: Context) -> OpCost:
@@ -253,4 +295,5 @@ def _balance(plan: Plan, flops: float) -> float:
 
 RULES: dict[str, Rule] = {
     "dot_general": dot_general, "ragged_dot_general": ragged_dot, "conv_general_dilated": convolution,
+    **dict.fromkeys(("scaled_dot", "scaled_matmul_wrapper"), scaled_dot), "symmetric_product": symmetric_product,
 }  # fmt: skip

@@ -72,6 +72,12 @@ def dense(op: Op, ctx: Context) -> OpCost:
     return _sequential(op, ctx, op.primitive.title(), 100 * n + sweeps * n**3 / 2, 1000, sweeps * n**3)
 
 
+def rotated(op: Op, ctx: Context) -> OpCost:
+    """A rank-one update of a Cholesky factor: n rotations in turn, each of a column and the vector, on one tile."""
+    n, _, _ = _batches(op, ctx)
+    return _sequential(op, ctx, op.primitive.title(), 100 * n + 3 * n**2 / 2, 1000, 3 * n**2)
+
+
 def fourier(op: Op, ctx: Context) -> OpCost:
     """A Fourier transform as matrix products with the DFT matrices, as the library does below 512 points."""
     macs = 4 * op.output.size * sum(op.params.get("fft_lengths", (op.output.shape or (1,))[-1:]))
@@ -83,5 +89,6 @@ def fourier(op: Op, ctx: Context) -> OpCost:
 
 
 RULES: dict[str, Rule] = {
-    "cholesky": cholesky, "triangular_solve": triangular_solve, "fft": fourier, **dict.fromkeys(SWEEPS, dense),
+    "cholesky": cholesky, "cholesky_update": rotated, "triangular_solve": triangular_solve, "fft": fourier,
+    **dict.fromkeys(SWEEPS, dense),
 }  # fmt: skip

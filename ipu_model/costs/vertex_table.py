@@ -85,6 +85,8 @@ COMPOSED: dict[str, tuple[str, ...]] = {
     "erf_inv": ("square", "sub", "log", *("mul", "add") * 9, "sqrt", "select_n", "mul"),
     "one_minus_square": ("square", "sub"),  # of tanh's gradient, since JAX 0.11
     "log2": ("log", "mul"),
+    # of the bits that are dropped: the last one kept decides ties, half of it is added, then they are masked
+    "reduce_precision": ("shift_right_logical", "and", "add", "add", "and"),
     "sinh": ("exp", "div", "sub", "mul"),
     "cosh": ("exp", "div", "add", "mul"),
     "asinh": ("square", "add", "sqrt", "add", "log"),

@@ -116,8 +116,9 @@ def _said(program: Program, again: frozenset[str]) -> Iterator[str]:
     """What is assumed about a priced program beside what its walk assumes."""
     if again:
         yield f"{len(again)} node(s) are recomputed for the backward pass, counted twice"
-    calls = (s.op.output for s in program.steps if s.op.primitive == "pure_callback")
-    called = sum(made.size > 1 or made.dtype != bool for made in calls)  # checks give one bool
+    calls = [s.op for s in program.steps if s.op.primitive in ("pure_callback", "io_callback")]
+    checks = [len(c.outputs) == c.output.size == 1 and c.output.dtype == "bool" for c in calls if c.outputs]
+    called = len(calls) - sum(checks)
     if called:
         yield f"{called} callback(s) into Python: nothing is counted for them, nor for moving their data"
 

@@ -309,16 +309,38 @@ def diffusion(batch: int, side: int, times: int = 1) -> Network:
     return Network("cnn", forward, inputs, batch / times, "latent")
 
 
+def _apart_after_moving(side: int, window: int) -> np.ndarray:
+    """Which tokens of each moved window of a field do not see each other: ``[windows, tokens, tokens]``."""
+    edge = np.zeros(side, int)
+    edge[-window:], edge[-(window // 2) :] = 1, 2
+    parts = (3 * edge[:, None] + edge).reshape(side // window, window, side // window, window)
+    parts = parts.swapaxes(1, 2).reshape(-1, window**2)
+    return np.where(parts[:, :, None] == parts[:, None], 0, -100).astype(np.float16)
+
+
 @functools.cache
 def swin(batch: int, width: int, depths: tuple[int, ...], image: int = 224, window: int = 7) -> Network:
-    """Swin transformer: attention in windows, every second layer with the windows moved; width doubles by stage."""
+    """Swin transformer: attention in windows, every second layer with the windows moved; width doubles by stage.
+
+    Scores get a bias for the distance of their tokens, a constant of inference, and in moved windows a mask of what
+    came round from the other side.
+    """
 
     def layer(w: Weights, x: Array, side: int, moved: bool) -> Array:
         wide = x.shape[-1]
         count = side // window
         y = jnp.roll(x, (-(window // 2),) * 2, (1, 2)) if moved else x
         y = y.reshape(batch, count, window, count, window, wide).swapaxes(2, 3)
-        y = nn.attention(w, nn.layer_norm(w, y.reshape(-1, window**2, wide)), max(1, wide // 32))
+        heads, tokens = max(1, wide // 32), window**2
+
+        def added(scores: Array) -> Array:
+            scores = scores + np.zeros((heads, tokens, tokens), np.float16)
+            if not moved:
+                return scores
+            mask = _apart_after_moving(side, window)[:, None]
+            return (scores.reshape(batch, -1, *scores.shape[1:]) + mask).reshape(scores.shape)
+
+        y = nn.attention(w, nn.layer_norm(w, y.reshape(-1, tokens, wide)), heads, added=added)
         y = y.reshape(batch, count, count, window, window, wide).swapaxes(2, 3).reshape(x.shape)
         x = x + (jnp.roll(y, (window // 2,) * 2, (1, 2)) if moved else y)
         return x + nn.feed_forward(w, nn.layer_norm(w, x), 4 * wide)

@@ -143,9 +143,13 @@ def layer_norm(w: Weights, x: Array) -> Array:
 
 
 def attention(
-    w: Weights, x: Array, heads: int, memory: Array | None = None, causal: bool = False, piece: int = 0
-) -> Array:
-    """Attention of ``[batch, tokens, width]`` over itself, or over `memory`; in pieces of `piece` tokens if given."""
+    w: Weights, x: Array, heads: int, memory: Array | None = None, causal: bool = False, piece: int = 0,
+    added: Callable[[Array], Array] | None = None,
+) -> Array:  # fmt: skip
+    """Attention of ``[batch, tokens, width]`` over itself, or over `memory`; in pieces of `piece` tokens if given.
+
+    `added` is what the network does to the scores of all heads before their softmax.
+    """
     batch, tokens, width = x.shape
     if memory is None:
         q, k, v = jnp.split(dense(w, x, 3 * width), 3, -1)
@@ -161,6 +165,8 @@ def attention(
         mixed = pieces(apart(q) * scale, apart(k), apart(v), piece)
     else:
         scores = apart(q) @ apart(k).swapaxes(2, 3) * scale
+        if added is not None:
+            scores = added(scores)
         if causal:
             scores = scores + np.triu(np.full((tokens, tokens), -np.inf, np.float16), 1)
         mixed = softmax(scores) @ apart(v)

@@ -169,7 +169,7 @@ def _partials(forms: Sequence[list[Box]], form: np.ndarray, moved: np.ndarray, c
     counts = np.array([len(each) for each in merged])
     edges, first, count = np.concatenate(merged), (np.cumsum(counts) - counts)[form], counts[form]
     ends = np.cumsum(count)
-    row: np.ndarray = np.arange(ends[-1]) + np.repeat(first - (ends - count), count)
+    row = np.arange(int(ends[-1])) + np.repeat(first - (ends - count), count)
     own = edges[row] + np.repeat(moved, count)[:, None]
     return Partials(own, len(form), columns)
 

@@ -245,3 +245,21 @@ def test_flash_attention_takes_longer_on_one_chip_and_is_said():
     assert 1.2 < published.predict(whole) / published.predict(flash) < 3
     assert any("pieces of 512" in text for text in explain(flash).assumed)
     assert not any("pieces" in text for text in explain(whole).assumed)
+
+
+def test_moved_windows_hide_what_came_round_from_the_other_side():
+    side, window = 28, 7
+    moved = (np.arange(side) + window // 2) % side  # where the rows of a moved field were
+    rows = moved.reshape(-1, window)
+    seen = np.abs(rows[:, :, None] - rows[:, None]) < window  # the window was not torn apart between them
+    both = seen[:, None, :, None, :, None] & seen[None, :, None, :, None, :]
+    mask = networks._apart_after_moving(side, window)
+    np.testing.assert_array_equal(mask == 0, both.reshape(mask.shape))
+
+
+def test_scores_of_windows_get_a_bias_in_every_layer_and_a_mask_in_moved_ones():
+    steps = workload.inference_program(networks.swin(1, 96, (2, 2, 2, 2), 224)).steps
+    shapes = [step.op.output.shape for step in steps if step.op.primitive == "add"]
+    for heads, count in ((3, 64), (6, 16), (12, 4), (24, 1)):
+        assert shapes.count((count, heads, 49, 49)) == 2
+        assert shapes.count((1, count, heads, 49, 49)) == (count > 1)

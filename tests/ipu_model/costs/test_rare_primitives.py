@@ -1,0 +1,77 @@
+"""Primitives that few programs have: each has a rule, and its price stands in a known relation to others."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import io_callback
+
+import ipu_model
+
+F8, SCALE = jnp.float8_e4m3fn, jnp.float8_e8m0fnu
+
+
+def shape(*sizes, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(sizes, dtype)
+
+
+def cycles(fn, *arguments):
+    report = ipu_model.profile(fn, *arguments)
+    assert not report.unpriced
+    return report.cycles.total
+
+
+def test_a_product_of_scaled_blocks_is_one_of_halves_and_the_scaling_before():
+    a, b = shape(512, 1024, dtype=F8), shape(1024, 256, dtype=F8)
+    scales = shape(512, 32, dtype=SCALE), shape(32, 256, dtype=SCALE)
+    report = ipu_model.profile(lambda a, b, s, t: lax.scaled_dot(a, b, lhs_scale=s, rhs_scale=t), a, b, *scales)
+    product = ipu_model.profile(jnp.matmul, *(x.update(dtype=jnp.float16) for x in (a, b)))
+    assert not report.unpriced
+    assert product.cycles.total < report.cycles.total < 1.5 * product.cycles.total
+    assert report.cycles.flops == product.cycles.flops + 512 * 1024 + 1024 * 256
+    names = [part.name for part in report.steps[0].parts]
+    assert names[:4] == ["Cast", "Op/Mul"] * 2
+
+
+def test_batches_of_scaled_products_contract_the_last_axes():
+    a, s = shape(3, 256, 128, dtype=F8), shape(3, 256, 4, dtype=SCALE)
+    b, t = shape(3, 64, 128, dtype=F8), shape(3, 64, 4, dtype=SCALE)
+    report = ipu_model.profile(jax.nn.scaled_matmul, a, b, s, t)
+    assert not report.unpriced
+    assert report.cycles.flops == 2 * 3 * 256 * 64 * 128 + 3 * (256 + 64) * 128
+
+
+@pytest.mark.parametrize(("collective", "plain"), [(lax.psum, jnp.sum), (lax.pmax, jnp.max)])
+def test_collectives_over_a_mapped_axis_are_reductions_on_the_chip(collective, plain):
+    x = shape(256, 128)
+    mapped = jax.vmap(lambda row: collective(row, "rows"), axis_name="rows", out_axes=None)
+    assert cycles(mapped, x) == cycles(lambda a: plain(a, axis=0), x) > 0
+
+
+def test_rounding_to_fewer_bits_is_work():
+    x = shape(512, 512)
+    assert cycles(lambda a: lax.reduce_precision(a, 8, 7), x) > cycles(lambda a: a + a, x)
+
+
+def test_updating_a_factor_is_cheaper_than_factoring_for_large_matrices_and_grows_with_its_square():
+    small, large = (cycles(lax.linalg.cholesky_update, shape(n, n), shape(n)) for n in (512, 1024))
+    assert 3 < large / small < 4.2
+
+
+def test_a_symmetric_product_is_the_product_with_the_transpose():
+    a, c = shape(256, 64), shape(256, 256)
+    alone = cycles(lambda a, c: lax.linalg.symmetric_product(a, c), a, c)
+    assert alone == pytest.approx(cycles(lambda a: jnp.einsum("ik,jk->ij", a, a), a), rel=0.05)
+    assert cycles(lambda a, c: lax.linalg.symmetric_product(a, c, beta=1.0), a, c) > alone
+
+
+def test_callbacks_with_effects_are_noted_and_checks_are_not():
+    x = shape(16)
+    noted = ipu_model.profile(lambda a: (io_callback(print, None, a), a + 1)[1], x)
+    check = ipu_model.profile(lambda a: jax.pure_callback(np.all, shape(dtype=bool), a), x)
+    assert not noted.unpriced
+    assert noted.assumptions == ("1 callback(s) into Python: nothing is counted for them, nor for moving their data",)
+    assert check.assumptions == ()
