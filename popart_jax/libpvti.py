@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TextIO, TypeVar
+from typing import Any, ParamSpec, TextIO, TypeVar, cast
 
 from .errors import poplar_exception
 
@@ -117,7 +117,7 @@ _LOCK = threading.Lock()
 
 
 def _record(phase: str, name: str, **more: Any) -> None:
-    folder = _folder(os.environ.get(OPTIONS, ""))
+    folder = _folder(os.environ.get(OPTIONS, "").strip())
     if folder is None:
         return
     where = {"pid": os.getpid(), "tid": threading.get_native_id(), "ts": time.perf_counter_ns() / 1000}
@@ -135,11 +135,12 @@ def _folder(text: str) -> str | None:
         The options are no JSON object.
     """
     try:
-        options = json.loads(text) if text.strip() else {}
+        found: object = json.loads(text or "{}")
     except ValueError as err:
         raise poplar_exception(f"{OPTIONS} must be a JSON object, got {text!r}: {err}") from err
-    if not isinstance(options, dict):
+    if not isinstance(found, dict):
         raise poplar_exception(f"{OPTIONS} must be a JSON object, got {text!r}")
+    options = cast("dict[str, object]", found)
     enabled = str(options.get("enable", "false")).lower() == "true"
     return str(options.get("directory", ".")) if enabled else None
 
