@@ -386,6 +386,6 @@ class Constant(Tensor, tensor_type="Const"):
 
 if TYPE_CHECKING:
     TensorByRef = Tensor
+    """Annotation of a graph's argument: the caller's tensor goes in itself, no copy, so that it may be written."""
 else:
     TensorByRef = NewAliasAnnotation("TensorByRef", Tensor)
-"""Annotation of a graph's argument: the caller's tensor goes in itself, no copy, so that it may be written."""
