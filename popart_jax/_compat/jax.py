@@ -17,6 +17,7 @@ import jax
 import jax.monitoring
 from jax._src import config, core
 from jax._src.dispatch import runtime_tokens
+from jax._src.interpreters import partial_eval
 from jax.core import Tracer as _Tracer
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache as persistent_cache
@@ -168,6 +169,28 @@ def bind(equation: Any, operands: Sequence[Any], params: Mapping[str, Any] | Non
     with equation.ctx.manager:
         results = primitive.bind(*functions, *operands, **keywords)
     return results if primitive.multiple_results else [results]
+
+
+def bind_as_traced(equation: Any, operands: Sequence[Any]) -> Sequence[Any]:
+    """`bind`, inside the scopes in which the equation was traced."""
+    if source_info_util is None:
+        return bind(equation, operands)
+    stack = source_info_util.current_name_stack() + equation.source_info.name_stack
+    with source_info_util.user_context(equation.source_info.traceback, name_stack=stack):
+        return bind(equation, operands)
+
+
+def scopes_of(equation: Any) -> tuple[str, ...]:
+    """Names of the scopes and transformations in which an equation was traced, outermost first."""
+    return tuple(part.name for part in equation.source_info.name_stack.stack)
+
+
+def evaluate_part(closed: Any, wanted: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+    """Values of some variables of a closed jaxpr; what they do not need is not computed."""
+    whole = partial_eval.convert_constvars_jaxpr(closed.jaxpr)
+    whole = whole.replace(outvars=list(wanted), debug_info=whole.debug_info.with_unknown_names())
+    part, _ = partial_eval.dce_jaxpr(whole, [True] * len(wanted), instantiate=True)
+    return list(core.eval_jaxpr(part, (), *closed.consts, *arguments))
 
 
 _FEW_EQUATIONS = 4

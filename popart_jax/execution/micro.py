@@ -17,7 +17,7 @@ from ..ops.arrays import is_float
 from .layout import from_device_order
 from .loss_scaling import statistics_of
 from .program import AXIS, GENERATORS, SEED, Program, Training
-from .recomputation import PRINT, forward_values
+from .recomputation import PRINT, recomputes, recomputing_vjp
 
 GRADIENT = "Gradient___"
 Pull = Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]
@@ -127,10 +127,15 @@ def _differentiate(
         bound, inner = with_probes({**others, **in_own_order(program, weights)}, probes, settings)
         if training.wide_loss:
             return wide_loss(program, training, bound, want, inner)
-        found = forward_values(program, bound, [*want, training.loss], inner)
+        found = evaluate(program.graph, bound, [*want, training.loss], inner)
         return jnp.asarray(found[training.loss]), found
 
-    loss, pull, found = cast("tuple[Any, Pull, Any]", jax.vjp(forward, weights, probes, has_aux=True))
+    if recomputes(program):
+        settings = replace(settings, again=training.again)
+        resident = [x for name, x in others.items() if name in program.variables]
+        loss, pull, found = recomputing_vjp(forward, weights, probes, resident=resident)
+    else:
+        loss, pull, found = cast("tuple[Any, Pull, Any]", jax.vjp(forward, weights, probes, has_aux=True))
     scale = jnp.asarray(loss_scale).astype(loss.dtype)
     with jax.named_scope("backward"):
         of_weights, of_probes = pull(jnp.broadcast_to(scale, loss.shape))
@@ -216,7 +221,7 @@ def wide_loss(
     producer = names(program.graph)[training.loss].producer()
     assert producer is not None
     operands = sorted({v.name for v in needs(producer) if (v.name and v.const_value is None) or v.name in bound})
-    found = forward_values(program, bound, [*(w for w in want if w != training.loss), *operands], settings)
+    found = evaluate(program.graph, bound, [*(w for w in want if w != training.loss), *operands], settings)
     widened = {n: _widen(found[n]) for n in operands}
     loss = jnp.asarray(evaluate(program.graph, widened, [training.loss], settings)[training.loss])
     return loss, {**found, training.loss: loss.astype(training.loss_type.dtype)}

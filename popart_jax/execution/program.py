@@ -138,8 +138,8 @@ class Training:
         Automatic loss scaling.
     scaled_state : bool
         Adam's moments are multiplied by the loss scale, which may change.
-    saved : tuple of str or None
-        Tensors kept for the backward pass, which computes what else it needs again; None if nothing is.
+    again : frozenset of str
+        Results of the operators that the backward pass runs again, where it needs these.
     inverse_scales : mapping of str to int
         With automatic loss scaling: tensor name and index of each scalar that is the inverse loss scale.
     counter : str
@@ -155,7 +155,7 @@ class Training:
     wide_loss: bool = False
     scaling: Any = None
     scaled_state: bool = False
-    saved: tuple[str, ...] | None = None
+    again: frozenset[str] = frozenset()
     inverse_scales: Mapping[str, int] = field(default_factory=dict[str, int])
     counter: str = ""
 

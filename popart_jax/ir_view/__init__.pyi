@@ -10,8 +10,8 @@ from .facts import ViewOptions as ViewOptions
 from .loss_scaling import TrackedGradient as TrackedGradient
 from .needed_patterns import may_be_unlowered as may_be_unlowered
 from .queries import check_batch as check_batch
+from .queries import computed_again as computed_again
 from .queries import misplaced as misplaced
-from .queries import saved_tensors as saved_tensors
 from .queries import serialize_forward as serialize_forward
 from .queries import serialize_ir as serialize_ir
 from .queries import serialize_stages as serialize_stages

@@ -17,7 +17,7 @@ from .forward import forward_graph
 from .loss_scaling import TrackedGradient, tracked_tensors
 from .main_loops import LOOP
 from .placement import IPU, number
-from .recompute import CHECKPOINT
+from .recompute import RECOMPUTE
 from .serialise import to_json
 from .sharing import all_graphs
 from .view import build
@@ -68,16 +68,25 @@ def tracked_gradients(facts: IrFacts) -> tuple[TrackedGradient, ...]:
     return tracked_tensors(build(plain).graph, facts.graph)
 
 
-def saved_tensors(facts: IrFacts) -> tuple[str, ...]:
-    """Results of the forward ops that the backward pass does not compute again; of a batch in parts, all results."""
-    plain = replace(facts.options, outlining=False, batch_serialisation=BatchSerialisation())
-    kept = [
-        node
-        for graph in all_graphs(build(replace(facts, options=plain)).graph)
-        for node in graph
-        if node.meta.get(nodes.PASS) == nodes.FORWARD and node.meta.get(nodes.RECOMPUTE_TYPE) == CHECKPOINT
-    ]
-    return tuple(dict.fromkeys(o.name for node in kept for o in node.outputs if o.name))
+def computed_again(facts: IrFacts, graph: ir.Graph) -> frozenset[str]:
+    """Results of the operators of `graph`, the one that runs, that the backward pass computes again.
+
+    They are those that the op list marks, of a batch in parts the operators on all of it. An operator whose results the
+    list does not have, since a pattern has made others of it, goes with those that read it.
+    """
+    plain = replace(facts.options, outlining=False, main_loops=False, batch_serialisation=BatchSerialisation())
+    marks: dict[str | None, bool] = {
+        o.name: bool(nodes.note(node, nodes.RECOMPUTE_TYPE) == RECOMPUTE)
+        for each in all_graphs(build(replace(facts, options=plain)).graph)
+        for node in each
+        if node.meta.get(nodes.PASS) == nodes.FORWARD
+        for o in node.outputs
+    }
+    again: dict[ir.Node, bool] = {}
+    for node in reversed(graph):
+        known = [marks[o.name] for o in node.outputs if o.name in marks]
+        again[node] = any(known or (again.get(reader, False) for o in node.outputs for reader in o.consumers()))
+    return frozenset(o.name for node, marked in again.items() if marked for o in node.outputs if o.name)
 
 
 def check_batch(facts: IrFacts) -> None:

@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 import jax
 import onnx_ir as ir
-from jax import ad_checkpoint
 
 from .._compat.jax import Tracer, usual_promotion
 from ..errors import OpError, SizeUnknownError, popart_exception, poplibs_exception
@@ -73,8 +72,8 @@ class Settings:
         Cache of traced operators, shared by equal nodes and by other walks.
     rounding : jax.Array or None
         Random key for stochastic rounding, where that is not `key`.
-    saved : frozenset of str
-        Tensors of the main graph that get their names in the trace, for `jax.checkpoint_policies`.
+    again : frozenset of str
+        Results of nodes of the main graph that are traced in the scope `AGAIN`.
     types_only : bool
         Only the types of results are asked for, so that padded results may be returned as they are.
     cuts : bool
@@ -91,8 +90,11 @@ class Settings:
     types_only: bool = False
     cuts: bool = False
     rounding: jax.Array | None = None
-    saved: frozenset[str] = frozenset()
+    again: frozenset[str] = frozenset()
 
+
+AGAIN = "checkpoint"
+"""Scope of nodes that the backward pass runs again; profiles and the IPU model leave this name, which is JAX's, out."""
 
 Env = dict[ir.Value, Any]
 
@@ -142,7 +144,7 @@ class Walk:
         self, graph: ir.Graph, bindings: Mapping[str, Any], want: Sequence[str], opsets: Mapping[str, int]
     ) -> dict[str, Any]:
         """Compute tensors of another graph with this walk's settings, except opsets and probes; see `evaluate`."""
-        settings = replace(self.settings, opsets=opsets, probes={}, saved=frozenset(), cuts=True)
+        settings = replace(self.settings, opsets=opsets, probes={}, again=frozenset(), cuts=True)
         return evaluate(graph, bindings, want, settings)
 
     def alone(self) -> Walk:
@@ -249,6 +251,14 @@ def _shapes_of(plan: Plan, walk: Walk, values: Mapping[ir.Value, Any]) -> None:
 
 def run_step(step: Step, walk: Walk) -> None:
     """Run one node and store its outputs."""
+    if walk.outer is None and not walk.settings.again.isdisjoint(o.name or "" for o in step.node.outputs):
+        with jax.named_scope(AGAIN):
+            _run_step(step, walk)
+    else:
+        _run_step(step, walk)
+
+
+def _run_step(step: Step, walk: Walk) -> None:
     node = step.node
     operands = [None if v is None else walk.read(v) for v in node.inputs]
     try:
@@ -267,7 +277,7 @@ def run_step(step: Step, walk: Walk) -> None:
         walk.env.update(settle(step.effect, node, results, walk.storage, again))
         return
     for value, result in zip(node.outputs, results, strict=False):
-        walk.env[value] = _marked(walk, value, result)
+        walk.env[value] = _probed(walk, value, result)
 
 
 def _raise(err: Exception, step: Step, walk: Walk, operands: list[Any]) -> NoReturn:
@@ -311,18 +321,10 @@ def _routed(step: Step, walk: Walk, operands: list[Any]) -> tuple[Any, ...]:
     return results
 
 
-def _marked(walk: Walk, value: ir.Value, result: Any) -> Any:
-    """A result of the main graph with its probe and, if the backward pass keeps it, its name."""
-    if walk.outer is not None:
-        return result
-    name = value.name or ""
-    probe = walk.settings.probes.get(name)
-    result = result if probe is None else result + probe
-    return (
-        ad_checkpoint.checkpoint_name(result, name)
-        if name in walk.settings.saved and isinstance(result, Tracer)
-        else result
-    )
+def _probed(walk: Walk, value: ir.Value, result: Any) -> Any:
+    """A result of the main graph with its probe."""
+    probe = None if walk.outer is not None else walk.settings.probes.get(value.name or "")
+    return result if probe is None else result + probe
 
 
 def _checked(step: Step, walk: Walk, operands: list[Any], **attributes: Any) -> tuple[Any, ...]:

@@ -144,7 +144,7 @@ class SessionOptions(OptionsBase):
         ExecutionPhaseSettings, "checked; phases of streaming memory, which this runtime does not need"
     )
     autoRecomputation: RecomputationType = modelled(
-        RecomputationType.NoRecompute, "marks in the IR; except on CPUs, the backward pass computes these again"
+        RecomputationType.NoRecompute, "marks in the IR; the backward pass runs these operators again, and keeps nothing of them meanwhile"
     )
     explicitRecomputation: bool = modelled(False, "recomputed operators stand in the IR")
     autodiffSettings: AutodiffSettings = accepted(

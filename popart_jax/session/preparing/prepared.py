@@ -188,12 +188,12 @@ def _check_typed(
 
 
 def _recomputing(prepared: Prepared) -> Program:
-    """The program, whose backward pass keeps what the op list keeps and computes the rest again."""
+    """The program, whose backward pass computes again what the op list marks, and keeps the rest."""
     program, asked = prepared.program, prepared.request.options.autoRecomputation
     if program.training is None or (asked is RecomputationType.NoRecompute and not prepared.facts.user_recompute):
         return program
-    saved = ir_view.saved_tensors(prepared.op_list_facts)
-    return replace(program, training=replace(program.training, saved=saved))
+    again = ir_view.computed_again(prepared.op_list_facts, program.graph)
+    return replace(program, training=replace(program.training, again=again))
 
 
 def _structure(request: Request) -> Structure:
