@@ -144,7 +144,7 @@ class SessionOptions(OptionsBase):
         ExecutionPhaseSettings, "checked; phases of streaming memory, which this runtime does not need"
     )
     autoRecomputation: RecomputationType = modelled(
-        RecomputationType.NoRecompute, "marks in the IR; the backward pass runs these operators again, and keeps nothing of them meanwhile"
+        RecomputationType.NoRecompute, "marks in the IR; the backward pass runs these operators again"
     )
     explicitRecomputation: bool = modelled(False, "recomputed operators stand in the IR")
     autodiffSettings: AutodiffSettings = accepted(
