@@ -32,8 +32,9 @@ def lay_out(program: Program, platform: str, training: Training | None, *, singl
     graph = program.graph.clone(allow_outer_scope_values=True)
     _enter_shapes(graph, program.types)
     protected = _protected(program)
-    rewrite_for_kernels(graph, protected)
-    if training is None and single and usable():  # XLA's own convolutions are slower in a loop
+    in_parts = program.batch is not None  # with channels last tensors have other names, of which no part is known
+    rewrite_for_kernels(graph, protected, without=("channels last",) if in_parts else ())
+    if training is None and single and not in_parts and usable():  # XLA's own convolutions are slower in a loop
         in_pieces(graph, protected)
     for one in (graph, *graph.subgraphs()) if training is not None else ():
         untranspose_weights(one)

@@ -14,6 +14,7 @@ from jax import lax
 from ..lowering.interpreter import Settings, evaluate, names
 from ..lowering.resolve import needs
 from ..ops.arrays import is_float
+from .batch_parts import values_in_parts
 from .layout import from_device_order
 from .loss_scaling import statistics_of
 from .program import AXIS, GENERATORS, SEED, Program, Training
@@ -72,7 +73,8 @@ def run_micro_batch(
     )  # fmt: skip
     want = sorted(values | set(program.copies.values()))
     if program.training is None:
-        found = evaluate(program.graph, in_own_order(program, bindings), want, settings)
+        bound = in_own_order(program, bindings)
+        found = values_in_parts(program.batch, program.graph, bound, want, settings)
         return Result({}, _pick(found, program.copies), found)
     differentiate = _differentiate if is_float(program.training.loss_type) else _differentiate_whole_numbers
     return differentiate(program, program.training, bindings, want, of_gradients, loss_scale, settings)
@@ -127,7 +129,7 @@ def _differentiate(
         bound, inner = with_probes({**others, **in_own_order(program, weights)}, probes, settings)
         if training.wide_loss:
             return wide_loss(program, training, bound, want, inner)
-        found = evaluate(program.graph, bound, [*want, training.loss], inner)
+        found = values_in_parts(program.batch, program.graph, bound, [*want, training.loss], inner)
         return jnp.asarray(found[training.loss]), found
 
     if recomputes(program):
@@ -221,7 +223,8 @@ def wide_loss(
     producer = names(program.graph)[training.loss].producer()
     assert producer is not None
     operands = sorted({v.name for v in needs(producer) if (v.name and v.const_value is None) or v.name in bound})
-    found = evaluate(program.graph, bound, [*(w for w in want if w != training.loss), *operands], settings)
+    given = [*(w for w in want if w != training.loss), *operands]
+    found = values_in_parts(program.batch, program.graph, bound, given, settings)
     widened = {n: _widen(found[n]) for n in operands}
     loss = jnp.asarray(evaluate(program.graph, widened, [training.loss], settings)[training.loss])
     return loss, {**found, training.loss: loss.astype(training.loss_type.dtype)}

@@ -15,6 +15,7 @@ from ..lowering.op_memo import OpMemo
 from ..ops.kernels import IPU, platform
 from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.replicas import AXIS as AXIS
+from .batch_parts import BatchParts
 
 if TYPE_CHECKING:
     from ..optimizers.rules import Rule
@@ -196,6 +197,8 @@ class Program:
         Streams whose batch is split over the devices of a replica.
     generators : bool
         Whether stochastic rounding has a random state of its own, apart from the seed.
+    batch : BatchParts or None
+        How the batch is cut into parts that are computed one after the other.
     memo : OpMemo
         Cache of traced operators.
     """
@@ -217,6 +220,7 @@ class Program:
     parts: int = 1
     spread: frozenset[str] = frozenset()
     generators: bool = False
+    batch: BatchParts | None = None
     memo: OpMemo = field(default_factory=OpMemo, repr=False, compare=False)
 
     @property

@@ -113,17 +113,21 @@ class _Backward:
         """The gradients, given that of the result and the kept values."""
         equations = self.backward.eqns
         run = _Run(self, {**values, self.backward.invars[0]: slope}, self._resident(fixed))
-        arrived, last = set(self.backward.invars), slope
+        arrived = set(self.backward.invars)
+        ends = dict.fromkeys(self.backward.invars)  # gradients that nothing has read since something ran again
         for number, eqn in enumerate(equations):
             there = [v for v in eqn.invars if not isinstance(v, Literal) and v in arrived]
             if not there and not eqn.effects:
                 run.later.update((v, number) for v in eqn.outvars)
                 continue
             arrived.update(eqn.outvars)
-            run.compute(eqn.invars, [*(run.values[v] for v in there), last])
+            if run.compute(eqn.invars, [run.values[v] for v in dict.fromkeys([*there, *ends])]):
+                ends.clear()
             run.apply(eqn)
-            last = run.values[eqn.outvars[0]] if eqn.outvars else last
-        run.compute(self.backward.outvars, [last])
+            for variable in there:
+                ends.pop(variable, None)
+            ends.update(dict.fromkeys(eqn.outvars))
+        run.compute(self.backward.outvars, [run.values[v] for v in ends])
         return [run.read(v) for v in self.backward.outvars]
 
     def _resident(self, fixed: Sequence[Any]) -> frozenset[Any]:
@@ -150,8 +154,8 @@ class _Run:
         results = bind_as_traced(eqn, [self.read(v) for v in eqn.invars])
         self.values.update(zip(eqn.outvars, results, strict=True))
 
-    def compute(self, wanted: Sequence[Any], gradients: Sequence[Any]) -> None:
-        """Compute what is wanted and missing, after the arrival of the gradients."""
+    def compute(self, wanted: Sequence[Any], gradients: Sequence[Any]) -> bool:
+        """Compute what is wanted and missing, after the arrival of the gradients; says whether anything ran again."""
         again, late = self._missing(wanted)
         equations = [self.plan.forward.eqns[i] for i in sorted(again)]
         made = {v for eqn in equations for v in eqn.outvars}
@@ -165,6 +169,7 @@ class _Run:
         self.values.update(before)
         for number in sorted(late):
             self.apply(self.plan.backward.eqns[number])
+        return bool(equations)
 
     def _missing(self, wanted: Sequence[Any]) -> tuple[set[int], set[int]]:
         """The equations of the forward and of the backward pass that make what is missing."""

@@ -9,6 +9,7 @@ from .facts import OptimizerFacts as OptimizerFacts
 from .facts import ViewOptions as ViewOptions
 from .loss_scaling import TrackedGradient as TrackedGradient
 from .needed_patterns import may_be_unlowered as may_be_unlowered
+from .queries import batch_dimensions as batch_dimensions
 from .queries import check_batch as check_batch
 from .queries import computed_again as computed_again
 from .queries import misplaced as misplaced

@@ -1,7 +1,8 @@
 """Batch serialisation: ops that treat the elements of the batch independently are repeated on slices of it.
 
 Slices go from op to op. They are joined before a reader of the whole tensor (a loss, a batch norm in training, an
-anchor), or where the placement changes and the settings say so. Values do not change, so the runtime needs none of it.
+anchor), or where the placement changes and the settings say so. What runs is cut along the same dimensions
+(`execution/batch_parts.py`).
 """
 
 from __future__ import annotations
@@ -59,18 +60,24 @@ def check(graph: ir.Graph, factor: int) -> None:
 def serialise(graph: ir.Graph, settings: BatchSerialisation, keep: Collection[str], numbers: Iterator[int]) -> None:
     """Serialise the ops; tensors named in `keep` exist as wholes afterwards."""
     check(graph, settings.factor)
-    axes = batch_axes.of_streams(graph)
-    split: dict[ir.Node, None] = {}
-    for node in graph:
-        found = batch_axes.results(node, axes)
-        if found is not None and all(_divides(settings.factor, o, a) for o, a in zip(node.outputs, found, strict=True)):
-            axes.update(zip(node.outputs, found, strict=True))
-            split[node] = None
+    axes, split = split_of(graph, settings.factor)
     if settings.method == LOOPED:
         for run in _runs(graph, split, settings.joined_at):
             _Loop(graph, run, axes, settings.factor, next(numbers)).replace(keep, split)
     else:
         _Unrolled(graph, list(split), axes, settings).replace(keep)
+
+
+def split_of(graph: ir.Graph, factor: int) -> tuple[batch_axes.Axes, dict[ir.Node, None]]:
+    """The batch dimension of tensors, and the ops, in order, that compute one part of `factor` after the other."""
+    axes = batch_axes.of_streams(graph)
+    split: dict[ir.Node, None] = {}
+    for node in graph:
+        found = batch_axes.results(node, axes)
+        if found is not None and all(_divides(factor, o, a) for o, a in zip(node.outputs, found, strict=True)):
+            axes.update(zip(node.outputs, found, strict=True))
+            split[node] = None
+    return axes, split
 
 
 def _divides(factor: int, value: ir.Value, axis: int) -> bool:

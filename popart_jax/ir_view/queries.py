@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -92,6 +92,25 @@ def computed_again(facts: IrFacts, graph: ir.Graph) -> frozenset[str]:
 def check_batch(facts: IrFacts) -> None:
     """Raise popart_exception if the batch can't be serialised as the options say."""
     batch_serial.check(forward_graph(facts), facts.options.batch_serialisation.factor)
+
+
+def batch_dimensions(
+    graph: ir.Graph, types: Mapping[str, TensorType], streams: Collection[str], factor: int
+) -> dict[str, int]:
+    """Batch dimension of the tensors that exist in parts, if operators of a graph compute one part after the other."""
+    copy = graph.clone(allow_outer_scope_values=True)
+    for value in (*copy.inputs, *copy.initializers.values(), *(o for n in copy for o in n.outputs)):
+        if value.name is not None and value.name in types:
+            dtype, shape = types[value.name]
+            value.type, value.shape = ir.TensorType(dtype), ir.Shape(shape)
+    for value in copy.inputs:
+        if value.name in streams:
+            value.meta[nodes.KIND] = "stream"
+    axes, split = batch_serial.split_of(copy, factor)
+    made = {o for node in split for o in node.outputs}
+    found = {v.name: axis for v, axis in axes.items() if v.name and (v in made or v.producer() is None)}
+    sizes = {n: types[n][1] for n in found if n in types}
+    return {n: axis for n, axis in found.items() if n in sizes and sizes[n][axis] % factor == 0}
 
 
 def misplaced(facts: IrFacts, ipus: int) -> tuple[str, ...]:

@@ -24,12 +24,13 @@ PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
 """The rewrites in order; each takes a graph and the names of protected tensors, and returns whether it changed it."""
 
 
-def rewrite_for_kernels(graph: ir.Graph, protected: Collection[str] = ()) -> None:
-    """Apply all rewrites in place, to subgraphs too; `protected` tensors keep their names and values.
+def rewrite_for_kernels(graph: ir.Graph, protected: Collection[str] = (), without: Collection[str] = ()) -> None:
+    """Apply all rewrites in place but those named in `without`, to subgraphs too; `protected` tensors stay as they are.
 
     Not among them are `untranspose_weights`, for programs that train and keep weights in another order, and
     `in_pieces`, for inference by kernels that gain from it.
     """
     for one in (graph, *graph.subgraphs()):
-        for rewrite in PASSES.values():
-            rewrite(one, protected)
+        for name, rewrite in PASSES.items():
+            if name not in without:
+                rewrite(one, protected)

@@ -60,7 +60,8 @@ class SessionOptions(OptionsBase):
     globalReplicationFactor: int = honoured(1, "replicas of all processes together")
     globalReplicaOffset: int = honoured(0, "first replica of this process")
     batchSerializationSettings: BatchSerializationSettings = modelled(
-        BatchSerializationSettings, "the pieces of a batch stand in the IR; they give the values of the whole"
+        BatchSerializationSettings,
+        "parts of the batch stand in the IR, and run one after the other unless `batchSchedule` is Scheduler",
     )
     syntheticDataMode: SyntheticDataMode = honoured(
         SyntheticDataMode.Off, "inputs made on the device, nothing copied to or from the host"

@@ -15,9 +15,10 @@ import patterns as rewrites
 
 from ... import ir_view
 from ...builder.attribute_types import check_attribute_types
-from ...enums import RecomputationType
+from ...enums import BatchSerializationBatchSchedule, RecomputationType
 from ...errors import noted, popart_exception
 from ...execution import Program, Structure, Type, Variable
+from ...execution.batch_parts import BatchParts
 from ...execution.describe import graph_types
 from ...execution.graph_passes import correct_shapes
 from ...lowering import op_trace
@@ -147,7 +148,7 @@ def prepare(request: Request) -> Prepared:
         cache_file=cached,
         traced_types=types,
     )
-    return replace(prepared, program=_recomputing(prepared))
+    return replace(prepared, program=_in_parts(prepared, _recomputing(prepared)))
 
 
 def _read_model(request: Request, picked: Picked | None) -> tuple[SessionModel, ir.Graph]:
@@ -194,6 +195,18 @@ def _recomputing(prepared: Prepared) -> Program:
         return program
     again = ir_view.computed_again(prepared.op_list_facts, program.graph)
     return replace(program, training=replace(program.training, again=again))
+
+
+def _in_parts(prepared: Prepared, program: Program) -> Program:
+    """The program, whose operators take one part of the batch after the other if the options say so."""
+    settings = prepared.request.options.batchSerializationSettings
+    if settings.factor < 2 or program.parts > 1:
+        return program
+    types = {n: (ir.DataType.from_numpy(np.dtype(t.dtype)), t.shape) for n, t in prepared.traced_types.items()}
+    axes = ir_view.batch_dimensions(program.graph, types, program.streams, settings.factor)
+    in_turn = settings.batchSchedule is not BatchSerializationBatchSchedule.Scheduler
+    shapes = {n: types[n][1] for n in axes}
+    return replace(program, batch=BatchParts(settings.factor, axes, shapes, in_turn)) if axes else program
 
 
 def _structure(request: Request) -> Structure:
