@@ -6,14 +6,20 @@ variables, constants, streamed inputs and protected tensors are never overwritte
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import onnx_ir as ir
 
 from .facts import same_type
-from .operators import GRAPHCORE, OperatorFacts, Operators, facts_of
+from .operators import GRAPHCORE, Operators, facts_of
 
 PREFERRED = frozenset({"Conv", "MatMul"})
+NAMES, PRIORITIES = "__inplace_op_names", "__inplace_op_priorities"
+"""Attributes with the priorities that a program gives in-place forms of a node."""
+DEFAULT_PRIORITY = 10.0
+Extent = Literal["all", "views", "nothing"]
+"""What may become in-place: any operator, only those whose result is a view, or none."""
 
 
 def make_inplace(
@@ -21,9 +27,11 @@ def make_inplace(
     operators: Operators,
     protected: frozenset[str] = frozenset(),
     prefer_products: bool = False,
-    repeated: Callable[[ir.Node], bool] = lambda node: False,
+    extent: Callable[[ir.Node], Extent] = lambda node: "all",
 ) -> int:
-    """Turn ops of one graph into their in-place variants, in schedule order.
+    """Turn ops of one graph into their in-place variants: views, then the others, highest priority first.
+
+    Among equal priorities the order is the schedule's. Forms without a positive priority are not chosen.
 
     Parameters
     ----------
@@ -35,15 +43,15 @@ def make_inplace(
         Tensors whose value must survive: anchors.
     prefer_products
         Overwrite the operand of Add that a convolution or matmul made (UpdateInplacePrioritiesForIpu).
-    repeated
-        Whether an op runs again later, from the same operands (implicit recomputation): it may only become a view.
+    extent
+        Which in-place forms an op may take.
 
     Returns
     -------
     int
         Number of ops changed.
     """
-    return _Buffers(graph, operators, protected, prefer_products, repeated).run()
+    return _Buffers(graph, operators, protected, prefer_products, extent).run()
 
 
 class _Buffers:
@@ -55,25 +63,33 @@ class _Buffers:
         operators: Operators,
         protected: frozenset[str],
         prefer_products: bool,
-        repeated: Callable[[ir.Node], bool],
+        extent: Callable[[ir.Node], Extent],
     ) -> None:
         self.graph, self.operators = graph, operators
-        self.protected, self.prefer_products, self.repeated = protected, prefer_products, repeated
+        self.protected, self.prefer_products, self.extent = protected, prefer_products, extent
         self.position = {node: i for i, node in enumerate(graph)}
         self.root: dict[ir.Value, ir.Value] = {}
         self.members: dict[ir.Value, list[ir.Value]] = {}
 
     def run(self) -> int:
-        return sum(self._visit(node) for node in self.graph)
+        """Views first: what is written later must know all that share its buffer."""
+        views = [self._become_view(node) for node in self.graph]
+        writers = [(node, self._choices(node)) for node, is_view in zip(self.graph, views, strict=True) if not is_view]
+        writers = [(node, choices) for node, choices in writers if choices]
+        writers.sort(key=lambda writer: -writer[1][0][0])
+        return sum(views) + sum(self._overwrite(node, choices) for node, choices in writers)
 
-    def _visit(self, node: ir.Node) -> bool:
-        facts = facts_of(node, self.operators)
-        if facts.view and len(node.outputs) == 1:
-            for value in node.inputs[: None if node.op_type == "Concat" else 1]:
-                self._share(value, node.outputs[0])
-            node.op_type, node.domain = facts.view, GRAPHCORE
-            return True
-        for position, form in () if self.repeated(node) else self._choices(node, facts):
+    def _become_view(self, node: ir.Node) -> bool:
+        form = facts_of(node, self.operators).view
+        if not form or len(node.outputs) != 1 or self.extent(node) == "nothing" or self._priority(node, form) <= 0:
+            return False
+        for value in node.inputs[: None if node.op_type == "Concat" else 1]:
+            self._share(value, node.outputs[0])
+        node.op_type, node.domain = form, GRAPHCORE
+        return True
+
+    def _overwrite(self, node: ir.Node, choices: Sequence[tuple[float, int, str]]) -> bool:
+        for _, position, form in choices:
             value = node.inputs[position] if position < len(node.inputs) else None
             if value is not None and same_type(value, node.outputs[0]) and self._free(value, node):
                 self._share(value, node.outputs[0])
@@ -81,12 +97,22 @@ class _Buffers:
                 return True
         return False
 
-    def _choices(self, node: ir.Node, facts: OperatorFacts) -> list[tuple[int, str]]:
-        """(operand, in-place form that overwrites it), best first."""
-        choices = list(facts.inplace.items())
+    def _choices(self, node: ir.Node) -> list[tuple[float, int, str]]:
+        """(priority, operand, in-place form that overwrites it), best first."""
+        forms = facts_of(node, self.operators).inplace
+        if not forms or self.extent(node) != "all":
+            return []
+        choices = [(self._priority(node, form), position, form) for position, form in forms.items()]
         if self.prefer_products and len(choices) > 1:
-            choices.sort(key=lambda choice: not self._is_product(node.inputs[choice[0]]))
-        return choices
+            choices.sort(key=lambda choice: not self._is_product(node.inputs[choice[1]]))
+        return sorted((c for c in choices if c[0] > 0), key=lambda choice: -choice[0])
+
+    def _priority(self, node: ir.Node, form: str) -> float:
+        names, priorities = (node.attributes.get(key) for key in (NAMES, PRIORITIES))
+        if names is None or priorities is None:
+            return DEFAULT_PRIORITY
+        given = dict(zip(names.as_strings(), priorities.as_floats(), strict=True))
+        return given.get(form, DEFAULT_PRIORITY)
 
     def _is_product(self, value: ir.Value | None) -> bool:
         producer = None if value is None else value.producer()

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import onnx_ir as ir
 
+from patterns.inplace import Extent
+
 from ..ops import Trait
 from . import nodes
 from .checkpoints import Result, checkpoints
@@ -39,14 +41,22 @@ def annotate(graph: ir.Graph, facts: IrFacts, last: int = 0) -> None:
         _make_explicit(graph, last)
 
 
-def runs_again(facts: IrFacts) -> Callable[[ir.Node], bool]:
-    """Whether an op runs a second time, on what its pipeline stage has stashed, without a copy of it in the list."""
-    implicit = facts.options.pipelining and not facts.options.explicit_recomputation
+def in_place_extent(facts: IrFacts) -> Callable[[ir.Node], Extent]:
+    """Which in-place forms an op may take that runs a second time without a copy of it in the list.
 
-    def again(node: ir.Node) -> bool:
-        return implicit and nodes.note(node, nodes.RECOMPUTE_TYPE) == RECOMPUTE
+    What it reads must still be there then: it has no in-place form if an operand was not computed again just before.
+    In a pipeline the stages between have run meanwhile, so there it may only be a view.
+    """
+    again: Extent = "views" if facts.options.pipelining else "all"
 
-    return again
+    def extent(node: ir.Node) -> Extent:
+        if facts.options.explicit_recomputation or nodes.note(node, nodes.RECOMPUTE_TYPE) != RECOMPUTE:
+            return "all"
+        sources = (v.producer() for v in node.inputs if v is not None)
+        kept = any(n is None or nodes.note(n, nodes.RECOMPUTE_TYPE, CHECKPOINT) == CHECKPOINT for n in sources)
+        return "nothing" if kept else again
+
+    return extent
 
 
 def _given(node: ir.Node) -> str | None:

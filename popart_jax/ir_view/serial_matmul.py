@@ -35,6 +35,13 @@ def set_partials(graph: ir.Graph, partials: str) -> None:
             node.attributes[PARTIALS] = ir.AttrString(PARTIALS, partials)
 
 
+def set_passes(graph: ir.Graph, told_apart: bool) -> None:
+    """Where forward and gradient products are not told apart, none has a pass of its own: they may share a subgraph."""
+    for node in graph.all_nodes():
+        if node.op_type == "MatMul" and (not told_apart or nodes.attribute(node, FULLY_CONNECTED_OFF, 0)):
+            node.attributes["fully_connected_pass"] = ir.AttrInt64("fully_connected_pass", -1)
+
+
 def weight_gradients_first(graph: ir.Graph, accumulate: bool) -> None:
     """Move the product for a weight's gradient before the one for the data's where that needs less live memory.
 

@@ -24,6 +24,7 @@ from . import (
     placement,
     random_seeds,
     recompute,
+    schedule,
     serial_matmul,
     sharing,
     streamed_activations,
@@ -116,6 +117,7 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: 
     if options.serialized_matmuls:
         serial_matmul.serialise(graph)
     serial_matmul.set_partials(graph, options.matmul_partials)
+    serial_matmul.set_passes(graph, options.fully_connected_pass)
     random_seeds.add_seeds(graph, options.stochastic_rounding)
     recompute.annotate(graph, facts, pipeline.add_stages(graph, facts))
     streamed_activations.stream_activations(graph, facts)
@@ -124,7 +126,7 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: 
     locations.place_tensors(graph, facts)
     pipeline.add_stashes(graph, facts)
     sharing.constants_to_tensors(graph)
-    graph.sort()
+    schedule.sort(graph)
     sharing.share_callees(graph)
     if options.host_copy_ops:
         hostio.add_host_copies(graph, facts)
@@ -136,7 +138,7 @@ def _schedule(graph: ir.Graph, facts: IrFacts, protected: frozenset[str], look: 
     if "InPlace" in selection:
         prefer = "UpdateInplacePrioritiesForIpu" in selection
         for each in sharing.all_graphs(graph):
-            patterns.make_inplace(each, operator_facts, protected, prefer, recompute.runs_again(facts))
+            patterns.make_inplace(each, operator_facts, protected, prefer, recompute.in_place_extent(facts))
 
 
 def _sweep(graph: ir.Graph, facts: IrFacts, protected: frozenset[str]) -> patterns.SweepLog:

@@ -8,7 +8,7 @@ import numpy as np
 
 from popart_jax.ir_view.checkpoints import Result, checkpoints
 
-from .helpers import counts, ops, training
+from .helpers import ops, training
 
 
 def _peak(results: list[Result], stays: frozenset[int]) -> int:
@@ -66,4 +66,5 @@ def test_standard_marks_a_part_of_a_long_network():
     kinds = {op["attributes"]["recomputetype"] for op in ops(marked) if op["type"] == "MatMul"}
     assert kinds == {"Recompute", "Checkpoint"}
     assert ops(marked)[0]["attributes"]["recompute"] == "YES"
-    assert counts(marked) == counts(plain)
+    made = [sorted(op["type"].removesuffix("Inplace") for op in ops(facts)) for facts in (marked, plain)]
+    assert made[0] == made[1]

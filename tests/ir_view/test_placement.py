@@ -123,6 +123,28 @@ def test_what_a_stage_computes_again_overwrites_nothing(explicit):
     assert "ReshapeInplace" in again
 
 
+def test_what_runs_again_on_kept_operands_has_no_in_place_form():
+    """Its operand must be there when it runs again. A copy of its own in the list may be in-place."""
+    text = """BuilderGraph_1 (float[2,3] x, float[3] w) => () {
+      a = Mul(x, w)
+      b = ai.graphcore.Reshape<shape=[6]>(a)
+      c = Exp(b)
+      d = Sin(c)
+      l = ReduceSum<keepdims=0>(d)
+    }"""
+    types = {"l": (), "a": (2, 3), "b": (6,), "c": (6,), "d": (6,)}
+    facts = training(text, "w", types, "l", recomputation="RecomputeAll")
+    again = [op["type"] for op in ops(facts) if op["attributes"]["recompute"] == "YES"]
+    assert again[:3] == ["Mul", "ReshapeInplace", "ExpInplace"]  # what the last two read is made again as well
+    text = text.replace("Mul(x, w)", "Identity(x)").replace("Exp(b)", "Exp<__recompute_output_in_backward_pass=1>(b)")
+    kinds = {}
+    for explicit in (False, True):
+        facts = training(text, "", types, "l", recomputation="RecomputeAll", explicit_recomputation=explicit)
+        kinds[explicit] = [op["type"] for op in ops(facts) if op["outputs"][0]["name"] in ("b", "d")]
+    assert kinds[False] == ["Reshape", "Sin"]
+    assert kinds[True][0] == "ReshapeInplace"
+
+
 def test_inference_pipeline_has_no_stash():
     facts = inference(placed(pipelining=True), "p")
     assert not find(facts, "Stash")

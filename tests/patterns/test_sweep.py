@@ -158,6 +158,33 @@ def test_inplace_prefers_products():
     assert inplaced(body, prefer_products=True)[-1] == "AddRhsInplace"
 
 
+@pytest.mark.parametrize(
+    ("given", "expect"),
+    [
+        ({}, "AddLhsInplace"),
+        ({"AddRhsInplace": 11.0}, "AddRhsInplace"),
+        ({"AddLhsInplace": 0.5}, "AddRhsInplace"),
+        ({"AddLhsInplace": -1.0, "AddRhsInplace": 0.0}, "Add"),
+    ],
+)
+def test_inplace_follows_priorities(given, expect):
+    """The highest goes first; without a positive one a form is not taken."""
+    pairs = ", ".join(f'"{name}"' for name in given), ", ".join(map(str, given.values()))
+    notes = f"<__inplace_op_names=[{pairs[0]}], __inplace_op_priorities=[{pairs[1]}]>" if given else ""
+    assert inplaced(f"a = Neg(x) b = Neg(z) y = Add{notes}(a, b)")[-1] == expect
+
+
+def test_inplace_of_a_view_can_be_refused():
+    notes = '<__inplace_op_names=["IdentityInplace"], __inplace_op_priorities=[-10.0]>'
+    assert inplaced(f"a = Neg(x) b = Identity{notes}(a) y = Exp(b)") == ["Neg", "Identity", "ExpInplace"]
+
+
+def test_inplace_goes_by_priority_before_the_schedule():
+    """Both read the same tensor, the second for the last time: it may overwrite it, whatever the first may."""
+    notes = '<__inplace_op_names=["ExpInplace"], __inplace_op_priorities=[99.0]>'
+    assert inplaced(f"a = Neg(x) b = Exp{notes}(a) c = Relu(a) y = Add(b, c)")[1:3] == ["Exp", "ReluInplace"]
+
+
 def test_inplace_needs_equal_shapes():
     m = model("f (float[1] x, float[2] z) => (float[2] out) { a = Neg(x) b = Neg(z) y = Add(a, b) out = Neg(y) }")
     patterns.make_inplace(set_shapes(m, a=(1,), b=(2,), y=(2,)).graph, facts)
