@@ -34,7 +34,7 @@ class BatchParts:
     shapes : mapping of str to tuple of int
         The shapes of these tensors as wholes.
     in_turn : bool
-        A part starts when the one before has ended. Otherwise XLA orders them, and may well compute all side by side.
+        A part starts when the one before has ended. Otherwise each operator computes all parts before the next one.
     """
 
     factor: int
@@ -103,18 +103,27 @@ def _part_by_part(
     read = {v.name or "" for node in phase for v in needs(node)} & known.keys()
     cut = sorted(read & parts.cut)
     inputs = {n: known[n] for n in read - parts.cut}
-    found: list[dict[str, Any]] = []
-    for part in range(parts.factor):
-        given = [_part_of(parts, n, known[n], part) for n in cut]
-        if found and parts.in_turn:
-            given = after(given, list(found[-1].values()))
-        own = replace(
+    of_parts = [
+        replace(
             settings,
             key=_folded(settings.key, part),
             rounding=_folded(settings.rounding, part),
             probes={n: _part_of(parts, n, x, part) for n, x in settings.probes.items() if n in parts.cut},
         )
-        found.append(evaluate(graph, {**inputs, **dict(zip(cut, given, strict=True))}, results, own))
+        for part in range(parts.factor)
+    ]
+    found = [{n: _part_of(parts, n, known[n], part) for n in cut} for part in range(parts.factor)]
+    if parts.in_turn:
+        last: list[Any] = []
+        for own, given in zip(of_parts, found, strict=True):
+            values = after(list(given.values()), last) if last else given.values()
+            given |= evaluate(graph, {**inputs, **dict(zip(given, values, strict=True))}, results, own)
+            last = [given[n] for n in results]
+    else:
+        for node in phase:
+            made = [o.name for o in node.outputs if o.name]
+            for own, given in zip(of_parts, found, strict=True):
+                given |= evaluate(graph, {**inputs, **given}, made, own)
     return {n: jnp.concatenate([one[n] for one in found], parts.axes[n]) for n in results}
 
 
