@@ -16,9 +16,9 @@ import numpy as np
 import onnx_ir as ir
 from jax import lax
 
+from ..lowering.arrival import after
 from ..lowering.interpreter import Settings, evaluate
 from ..lowering.resolve import find, has_effect, needs
-from .arrival import after
 
 
 @dataclass(frozen=True)

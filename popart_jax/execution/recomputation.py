@@ -15,10 +15,10 @@ import onnx_ir as ir
 
 from .._compat.jax import Literal, Tracer, bind_as_traced, evaluate_part, flat_tree, jaxpr_of, scopes_of
 from ..lowering import op_trace
+from ..lowering.arrival import after
 from ..lowering.interpreter import AGAIN
 from ..model.checks.structure import every_node
 from ..ops.kernels import IPU, platform
-from .arrival import after
 from .program import Program
 
 PRINT = "PrintTensor"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import onnx_ir as ir
 
-from ...ops.popxl import DOMAIN
+from ...ops.popxl import DOMAIN, GRADIENTS, STARTS
 from ...ops.registry import Context, NodeRef, Subgraph, lowers
+from ..arrival import after
 from ..calls import call_graph, choose, repeat
 from ..effects import effect_of
 
@@ -22,11 +24,26 @@ def _modified(node: ir.Node) -> tuple[int, ...]:
 def call(*args: Any, callee: Subgraph, node: NodeRef, walk: Context) -> tuple[Any, ...]:
     """One call; results after the node's outputs are the final values of the inputs it modifies.
 
-    Outputs that the graph gained after the call was made are dropped.
+    Outputs that the graph gained after the call was made are dropped. A call that computes activations again starts
+    when the gradients have arrived.
     """
-    results = call_graph(walk, callee.graph, _padded(args, node), _modified(node))
+    given, modified = _padded(args, node), _modified(node)
+    results = call_graph(walk, callee.graph, _after_gradients(given, modified, node, walk), modified)
     extra = len(callee.graph.outputs) - len(node.outputs)
     return results[: len(node.outputs)] + results[len(node.outputs) + extra :]
+
+
+def _after_gradients(given: tuple[Any, ...], modified: Sequence[int], node: ir.Node, walk: Any) -> tuple[Any, ...]:
+    gradients = [walk.read(node.graph.inputs[i]) for i in _numbers(node, GRADIENTS)] if node.graph is not None else []
+    if not gradients:
+        return given
+    starts = [i for i in _numbers(node, STARTS) if i not in modified]
+    waiting = dict(zip(starts, after([given[i] for i in starts], gradients), strict=True))
+    return tuple(waiting.get(i, x) for i, x in enumerate(given))
+
+
+def _numbers(node: ir.Node, key: str) -> list[int]:
+    return [int(number) for number in node.metadata_props.get(key, "").split()]
 
 
 def _padded(args: tuple[Any, ...], node: ir.Node) -> tuple[Any, ...]:

@@ -3,3 +3,7 @@
 from __future__ import annotations
 
 DOMAIN = "popxl"
+
+STARTS, GRADIENTS = "recomputes_from", "recomputes_after"
+"""Metadata of a call that computes activations again: which of its inputs are activations, and which inputs of its
+graph are gradients, by number."""

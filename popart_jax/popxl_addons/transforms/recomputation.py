@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ... import popxl
+from ...ops.popxl import GRADIENTS, STARTS
 from ...popxl import ops
+from ...popxl.ops.call import CallSiteInfo
 from ...popxl.transforms.autodiff import ExpectedConnection, ExpectedConnectionType, GradGraphInfo
 from ..graph import GraphWithNamedArgs
 from ..named_tensors import NamedTensors
@@ -63,6 +65,7 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     with graph, popxl.in_sequence(True):
         expected, forward, gradient = add_recompute_inputs(info)
         site = ops.call_with_info(info.forward_graph, inputs_dict=forward)
+        _wait(site, info, gradient, grad_graph.args)
         for tensor, connection in zip(info.graph.inputs, info.expected_inputs, strict=False):
             if tensor not in gradient:
                 gradient[tensor] = site.graph_to_parent(connection.fwd_tensor)
@@ -71,3 +74,17 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
     args = NamedTensors.from_dict({name: gradient[t] for name, t in grad_graph.args.to_dict().items()})
     remade = GradGraphInfo._make(graph, info.forward_graph, expected, info.expected_outputs)
     return GraphWithNamedArgs.from_grad_graph(remade, args)
+
+
+def _wait(site: CallSiteInfo, info: GradGraphInfo, inputs: Inputs, args: NamedTensors) -> None:
+    """Let a call of the forward graph start when the gradients have arrived, from its inputs without a name.
+
+    Else XLA would compute both passes at once, and keep the activations between them.
+    """
+    pairs = zip(info.graph.inputs, info.expected_inputs, strict=False)
+    slopes = {inputs[t]: None for t, connection in pairs if connection.connection_type is _GRAD}
+    named = [inputs[t] for t in args.to_dict().values() if t in inputs]
+    starts = [i for i, t in site._op._inputs().items() if t not in named]
+    places = [i for i, t in enumerate(site._op._graph.inputs) if t in slopes]
+    notes = site._op._node.metadata_props
+    notes[STARTS], notes[GRADIENTS] = (" ".join(map(str, numbers)) for numbers in (starts, places))
