@@ -18,9 +18,9 @@ from .batch_parts import values_in_parts
 from .layout import from_device_order
 from .loss_scaling import statistics_of
 from .program import AXIS, GENERATORS, SEED, Program, Training
-from .recomputation import PRINT, recomputes, recomputing_vjp
+from .recomputation import recomputes, recomputing_vjp
 
-GRADIENT = "Gradient___"
+GRADIENT, PRINT = "Gradient___", "PrintTensor"
 Pull = Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]
 """From gradients of results to those of weights and of probed tensors."""
 _UPDATE = 1 << 20  # offset that gives the update other random numbers than the graph's nodes

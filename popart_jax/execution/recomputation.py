@@ -11,29 +11,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 import jax
-import onnx_ir as ir
 
 from .._compat.jax import Literal, Tracer, bind_as_traced, evaluate_part, flat_tree, jaxpr_of, scopes_of
-from ..lowering import op_trace
 from ..lowering.arrival import after
 from ..lowering.interpreter import AGAIN
-from ..model.checks.structure import every_node
-from ..ops.kernels import IPU, platform
 from .program import Program
 
-PRINT = "PrintTensor"
 _RUN_AGAIN = "transpose(rematted_computation)"
 """Scope of what runs again: by this name, which is JAX's own, the IPU model knows it as part of the backward pass."""
 
 
 def recomputes(program: Program) -> bool:
-    """Whether the backward pass runs operators again: not in a step that prints, which would print twice."""
-    again = program.training is not None and bool(program.training.again)
-    return again and (platform() == IPU or not _prints(program.graph))
-
-
-def _prints(graph: ir.Graph) -> bool:
-    return op_trace.asked_for() or any(node.op_type == PRINT for node in every_node(graph))
+    """Whether the backward pass runs operators again."""
+    return program.training is not None and bool(program.training.again)
 
 
 def recomputing_vjp(
@@ -203,7 +193,9 @@ def _makers(forward: Any) -> dict[Any, int]:
     found: dict[Any, int] = {}
     for number, eqn in enumerate(forward.eqns):
         is_slope = eqn.primitive.name in _ELEMENTWISE and read.isdisjoint(eqn.outvars)
-        if not eqn.effects and (AGAIN in scopes_of(eqn) or (is_slope and any(_is_in(v, found) for v in eqn.invars))):
+        if not _calls_host(eqn) and (
+            AGAIN in scopes_of(eqn) or (is_slope and any(_is_in(v, found) for v in eqn.invars))
+        ):
             found.update(dict.fromkeys(eqn.outvars, number))
     return found
 
@@ -215,6 +207,11 @@ _ELEMENTWISE = frozenset({
     *("min", "mul", "ne", "neg", "not", "or", "pow", "reduce_precision", "rem", "round", "rsqrt", "select_n"),
     *("sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor"),
 })  # fmt: skip
+
+
+def _calls_host(eqn: Any) -> bool:
+    """Whether an equation must not run twice; in programs that are priced, prints have no effect for JAX."""
+    return bool(eqn.effects) or eqn.primitive.name == "pure_callback"
 
 
 def _is_in(variable: Any, found: Collection[Any]) -> bool:

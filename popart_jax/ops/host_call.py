@@ -16,7 +16,7 @@ from .kernels import IPU, platform
 def host_call(function: Callable[..., Any], *operands: Array) -> jax.Array:
     """Call a function of NumPy arrays in execution order: the int32 that it gives is 0 and orders what reads it.
 
-    Steps that are priced never run. There the call has no effect for JAX, since `jax.checkpoint` takes none.
+    Steps that are priced never run. There the call has no effect for JAX, whose transformations refuse some.
     """
     call = jax.pure_callback if platform() == IPU else io_callback
     return call(function, jax.ShapeDtypeStruct((), jnp.int32), *operands)

@@ -194,9 +194,9 @@ def test_memory_follows_the_marks(
 
 
 @pytest.mark.parametrize("by", ["operator", "environment"])
-@pytest.mark.parametrize(("place", "again"), [(IPU, True), ("gpu", False)])
-def test_steps_that_print_are_priced_with_recomputation_and_run_without(
-    monkeypatch: pytest.MonkeyPatch, by: str, place: str, again: bool
+@pytest.mark.parametrize(("place", "call"), [(IPU, "pure_callback"), ("cpu", "io_callback"), ("gpu", "io_callback")])
+def test_steps_that_print_run_all_but_the_prints_again(
+    monkeypatch: pytest.MonkeyPatch, by: str, place: str, call: str
 ) -> None:
     if by == "environment":
         monkeypatch.setenv("POPART_OPX_TRACE", "1")
@@ -204,9 +204,21 @@ def test_steps_that_print_are_priced_with_recomputation_and_run_without(
     function, given = step(session)
     with tracing_for(place):
         jaxpr = jax.make_jaxpr(function)(given).jaxpr
-    made = [e.primitive.name for e in equations(jaxpr)]
-    assert any("rematted_computation" in str(e.source_info.name_stack) for e in equations(jaxpr)) == again
-    assert ("pure_callback" if again else "io_callback") in made
+    again = [e for e in equations(jaxpr) if "rematted_computation" in str(e.source_info.name_stack)]
+    assert "sin" in [e.primitive.name for e in again]
+    assert call not in [e.primitive.name for e in again]
+    calls = sum(e.primitive.name == call for e in equations(jaxpr))
+    assert calls >= len(STEPS) if by == "environment" else calls == 2 * len(STEPS)  # values and their gradients
+
+
+def test_a_print_prints_once(capfd: pytest.CaptureFixture[str]) -> None:
+    session, _ = built("RecomputeAll", printed=True)
+    session.prepareDevice()
+    session.weightsFromHost()
+    anchors = session.initAnchorArrays()
+    session.run(popart.PyStepIO({"input": np.ones((2, 4), np.float32)}, anchors))
+    shown = capfd.readouterr().err
+    assert (shown.count(": [["), shown.count("Gradient___")) == (2 * len(STEPS), len(STEPS))
 
 
 def test_the_report_says_that_prints_are_not_counted() -> None:

@@ -31,7 +31,7 @@ shows: in the memory that a run takes, which JAX tells of compiled programs as `
 that is priced.
 
 - Operators marked for **recomputation** run again, once, when the first gradient that needs them has arrived; until
-  then nothing of them is kept. Programs that print tensors keep everything.
+  then nothing of them is kept. What prints does not print again.
 - With a **`batchSerializationSettings.factor`** operators that treat the elements of a batch independently compute so
   many parts. In inference, results between them exist for one part at a time; in training, what is kept for the
   backward pass is the same as without parts.
