@@ -33,10 +33,9 @@ except ImportError:
 
 try:
     from jax._src import api_util, linear_util, source_info_util
-    from jax._src.interpreters import partial_eval
     from jax._src.interpreters.partial_eval import DynamicJaxprTrace
 except ImportError:
-    api_util = linear_util = source_info_util = partial_eval = DynamicJaxprTrace = None
+    api_util = linear_util = source_info_util = DynamicJaxprTrace = None
 
 Tracer = cast("type[jax.Array]", _Tracer)
 """The class of values that stand for arrays while tracing, and are arrays to `isinstance` too."""
