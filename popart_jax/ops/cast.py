@@ -143,22 +143,14 @@ operator(
 )
 
 
+@lowers("Cast", 6, takes="to")
+@lowers("Cast", 19, takes="to saturate")
 @lowers("Cast", 24)
 def cast(x: Any, /, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
     if to == _TEXT:
         return to_text(x)
     dtype = onnx_dtype(to)
     return from_text(x, dtype) if is_text(x) else convert(x, dtype, bool(saturate), round_mode)
-
-
-@lowers("Cast", 19)
-def cast_19(x: Any, /, *, to: int, saturate: int = 1) -> Any:
-    return cast(x, to=to, saturate=saturate)
-
-
-@lowers("Cast", 6)
-def cast_6(x: Any, /, *, to: int) -> Any:
-    return cast(x, to=to)
 
 
 @lowers("Cast", 1)
@@ -172,22 +164,14 @@ def cast_1(x: Any, /, *, to: str) -> Any:
 operator("CastLike", MOVES_DATA)
 
 
+@lowers("CastLike", 15, takes="")
+@lowers("CastLike", 19, takes="saturate")
 @lowers("CastLike", 24)
 def cast_like(x: Any, target: Any, /, *, saturate: int = 1, round_mode: str = "up") -> Any:
     if is_text(target):
         return to_text(x)
     dtype = np.dtype(target.dtype)
     return from_text(x, dtype) if is_text(x) else convert(x, dtype, bool(saturate), round_mode)
-
-
-@lowers("CastLike", 19)
-def cast_like_19(x: Any, target: Any, /, *, saturate: int = 1) -> Any:
-    return cast_like(x, target, saturate=saturate)
-
-
-@lowers("CastLike", 15)
-def cast_like_15(x: Any, target: Any, /) -> Any:
-    return cast_like(x, target)
 
 
 @lowers("BitCast", 26)

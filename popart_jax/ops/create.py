@@ -30,6 +30,7 @@ def dense(sparse: Any) -> np.ndarray:
 operator("Constant", FOLDS | WIDE_RESULT, gradients=())
 
 
+@lowers("Constant", 11, takes="value sparse_value")
 @lowers("Constant", 12)
 def constant(
     *,
@@ -51,11 +52,6 @@ def constant(
     if len(given) != 1:
         raise popart_exception(f"Constant takes exactly one value attribute, got {len(given)}")
     return given[0]
-
-
-@lowers("Constant", 11)
-def constant_11(*, value: Any = None, sparse_value: Any = None) -> Any:
-    return constant(value=value, sparse_value=sparse_value)
 
 
 @lowers("Constant", 1)

@@ -196,6 +196,7 @@ def popart_scatter(data: Array, indices: Array, updates: Array, /, *, axis: int 
 operator("ScatterND", ranks="data 1+ indices 1+")
 
 
+@lowers("ScatterND", 11, takes="")
 @lowers("ScatterND", 16)
 def scatter_nd(data: Array, indices: Array, updates: Array, /, *, reduction: str = "none") -> Array:
     depth = indices.shape[-1]
@@ -204,8 +205,3 @@ def scatter_nd(data: Array, indices: Array, updates: Array, /, *, reduction: str
         raise popart_exception(f"ScatterND: {shapes} do not fit data of shape {list(data.shape)}")
     parts = tuple(wrap_indices(indices[..., i], data.shape[i]) for i in range(depth))
     return _write(data, parts, updates, reduction)
-
-
-@lowers("ScatterND", 11)
-def scatter_nd_11(data: Array, indices: Array, updates: Array, /) -> Array:
-    return scatter_nd(data, indices, updates)

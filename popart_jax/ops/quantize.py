@@ -57,6 +57,10 @@ def quantized(x: Array, scale: Array, zero: Array | None, dtype: np.dtype, satur
     return jnp.clip(shifted, int(limits.min), int(limits.max)).astype(dtype)
 
 
+@lowers("QuantizeLinear", 10, takes="")
+@lowers("QuantizeLinear", 13, takes="axis")
+@lowers("QuantizeLinear", 19, takes="axis saturate")
+@lowers("QuantizeLinear", 21, takes="axis block_size output_dtype saturate")
 @lowers("QuantizeLinear", 23)
 def quantize_linear(
     x: Array, scale: Array, zero: Array | None = None, /, *,
@@ -73,33 +77,9 @@ def quantize_linear(
     return quantized(x.astype(kind), divisor, shift, np.dtype(dtype), bool(saturate))
 
 
-@lowers("QuantizeLinear", 21)
-def quantize_linear_21(
-    x: Array, scale: Array, zero: Array | None = None, /, *,
-    axis: int = 1, block_size: int = 0, output_dtype: int = 0, saturate: int = 1,
-) -> Array:  # fmt: skip
-    return quantize_linear(
-        x, scale, zero, axis=axis, block_size=block_size, output_dtype=output_dtype, saturate=saturate
-    )
-
-
-@lowers("QuantizeLinear", 19)
-def quantize_linear_19(
-    x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1, saturate: int = 1
-) -> Array:
-    return quantize_linear(x, scale, zero, axis=axis, saturate=saturate)
-
-
-@lowers("QuantizeLinear", 13)
-def quantize_linear_13(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1) -> Array:
-    return quantize_linear(x, scale, zero, axis=axis)
-
-
-@lowers("QuantizeLinear", 10)
-def quantize_linear_10(x: Array, scale: Array, zero: Array | None = None, /) -> Array:
-    return quantize_linear(x, scale, zero)
-
-
+@lowers("DequantizeLinear", 10, takes="")
+@lowers("DequantizeLinear", 13, takes="axis")
+@lowers("DequantizeLinear", 21, takes="axis block_size")
 @lowers("DequantizeLinear", 23)
 def dequantize_linear(
     x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
@@ -116,23 +96,6 @@ def dequantize_linear(
         centred = (data.astype(wide) - spread(zero, x.shape, axis, block_size).astype(wide)).astype(jnp.float32)
     kind = device_dtype(output_dtype) if output_dtype else scale.dtype
     return (centred * factor).astype(kind)
-
-
-@lowers("DequantizeLinear", 21)
-def dequantize_linear_21(
-    x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1, block_size: int = 0
-) -> Array:
-    return dequantize_linear(x, scale, zero, axis=axis, block_size=block_size)
-
-
-@lowers("DequantizeLinear", 13)
-def dequantize_linear_13(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1) -> Array:
-    return dequantize_linear(x, scale, zero, axis=axis)
-
-
-@lowers("DequantizeLinear", 10)
-def dequantize_linear_10(x: Array, scale: Array, zero: Array | None = None, /) -> Array:
-    return dequantize_linear(x, scale, zero)
 
 
 operator("DynamicQuantizeLinear", MOVES_DATA)

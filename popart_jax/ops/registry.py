@@ -237,6 +237,7 @@ def lowers(
     popart: bool = False,
     refuses: bool = False,
     like: Callable[..., Any] | None = None,
+    takes: str | None = None,
 ) -> Callable[[F], F]:
     """Register the decorated function for `op`.
 
@@ -254,10 +255,14 @@ def lowers(
         Whether PopART's rule only refuses what ONNX allows; see `session.preparing.rules`.
     like : callable, optional
         Translation whose signature this one shares.
+    takes : str, optional
+        The attributes of these versions, where the function has those of later ones too.
     """
 
     def register(fn: F) -> F:
         row = replace(describe(like or fn, op, 1, domain), fn=fn, popart=popart, refuses=refuses)
+        if takes is not None:
+            row = replace(row, attributes={name: row.attributes[name] for name in takes.split()})
         for version in since or (1,):
             add(replace(row, since=version))
         return fn

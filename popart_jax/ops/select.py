@@ -89,6 +89,7 @@ operator(
 )
 
 
+@lowers("TopK", 10, takes="axis")
 @lowers("TopK", 11)
 def top_k(x: Array, k: Static, /, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Array, Array]:
     """Always sorted, ties in order of the index."""
@@ -114,11 +115,6 @@ def check_sorted_axis(op: str, axis: int, rank: int) -> None:
         raise OpError(
             f"Cannot compute BaseSortOp on axis {axis} when input rank is {rank}, invalid BaseSortOp {{op}}.", op
         )
-
-
-@lowers("TopK", 10)
-def top_k_10(x: Array, k: Static, /, *, axis: int = -1) -> tuple[Array, Array]:
-    return top_k(x, k, axis=axis)
 
 
 @lowers("TopK", 1)

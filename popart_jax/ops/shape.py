@@ -107,14 +107,10 @@ operator(
 )
 
 
+@lowers("Reshape", 5, takes="")
 @lowers("Reshape", 14)
 def reshape(x: Array, shape: Static, /, *, allowzero: int = 0) -> Array:
     return x.reshape(target_shape(x.shape, np.atleast_1d(shape).tolist(), allowzero == 1))
-
-
-@lowers("Reshape", 5)
-def reshape_5(x: Array, shape: Static, /) -> Array:
-    return reshape(x, shape)
 
 
 @lowers("Reshape", 1)

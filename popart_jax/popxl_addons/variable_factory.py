@@ -201,10 +201,8 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         read_only_if_exists: bool = False,
     ) -> NamedTensors:
         """Variables from all factories, in alphabetical order, named ``<prefix>.<key>`` or ``<key>``."""
-        made: dict[str, popxl.Tensor] = {}
-        for key, factory in self._sorted():
-            made[key] = factory.create_tensor(_joined(prefix, key), empty, memmap_dir, read_only_if_exists)
-        return NamedTensors.from_dict(made)
+        given = (empty, memmap_dir, read_only_if_exists)
+        return NamedTensors.from_dict({k: f.create_tensor(_joined(prefix, k), *given) for k, f in self._sorted()})
 
     def init_remote(
         self,
@@ -216,12 +214,10 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         read_only_if_exists: bool = False,
     ) -> NamedTensors:
         """Remote variables in the buffers of the same keys."""
-        places = buffers.to_dict()
-        made: dict[str, popxl.Tensor] = {}
-        for key, factory in self._sorted():
-            name = _joined(prefix, key)
-            made[key] = factory.create_remote_tensor(places[key], entry, name, empty, memmap_dir, read_only_if_exists)
-        return NamedTensors.from_dict(made)
+        places, given = buffers.to_dict(), (empty, memmap_dir, read_only_if_exists)
+        return NamedTensors.from_dict(
+            {k: f.create_remote_tensor(places[k], entry, _joined(prefix, k), *given) for k, f in self._sorted()}
+        )
 
     def _sorted(self) -> list[tuple[str, VariableFactory]]:
         return sorted(self.to_dict().items(), key=lambda pair: pair[0])

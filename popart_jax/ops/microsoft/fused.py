@@ -224,9 +224,7 @@ def gemm_fast_gelu(x: Array, w: Array, bias: Array | None = None, /) -> jax.Arra
     return fast_gelu(jnp.matmul(x, w), bias)
 
 
-@lowers("GatherND", domain=DOMAIN)
-def gather_nd_1(data: Array, indices: Array, /) -> Array:
-    return gather_nd(data, indices)
+lowers("GatherND", domain=DOMAIN, takes="")(gather_nd)
 
 
 @lowers("ExpandDims", domain=DOMAIN)

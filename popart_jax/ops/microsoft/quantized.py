@@ -15,13 +15,13 @@ from ..arrays import Array
 from ..operator import ELEMENTWISE, operator
 from ..pooling import average_pool
 from ..quantize import (
-    dequantize_linear_13,
+    dequantize_linear,
     dynamic_quantize_linear,
     in_range,
     integer_product,
     matmul_integer,
     qlinear_conv,
-    quantize_linear_13,
+    quantize_linear,
     quantized,
 )
 from ..registry import Gap, lowers
@@ -42,19 +42,13 @@ def whole(y: Any, scale: Any, zero: Any, dtype: Any) -> Any:
     return quantized(y, jnp.asarray(scale).reshape(()), None if zero is None else zero.reshape(()), np.dtype(dtype))
 
 
-@lowers("QuantizeLinear", domain=DOMAIN)
-def quantize_linear(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1) -> Array:
-    return quantize_linear_13(x, scale, zero, axis=axis)
-
-
-@lowers("DequantizeLinear", domain=DOMAIN)
-def dequantize_linear(x: Array, scale: Array, zero: Array | None = None, /, *, axis: int = 1) -> Array:
-    return dequantize_linear_13(x, scale, zero, axis=axis)
-
-
 def shifted(steps: Any, zero: Any, dtype: Any) -> Any:
     """round(steps + zero), where `whole` rounds first: ONNX Runtime's sums, products and pools break ties this way."""
     return in_range(steps if zero is None else steps + zero.astype(jnp.float32), None, np.dtype(dtype))
+
+
+lowers("QuantizeLinear", domain=DOMAIN, takes="axis")(quantize_linear)
+lowers("DequantizeLinear", domain=DOMAIN, takes="axis")(dequantize_linear)
 
 
 @lowers("QLinearAdd", domain=DOMAIN)

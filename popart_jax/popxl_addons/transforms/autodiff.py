@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -89,9 +90,7 @@ def autodiff_with_accumulation(
     factories: dict[str, VariableFactory] = {}
     inputs: dict[str, popxl.Tensor] = {}
 
-    def add(
-        key: str, shape: tuple[int, ...], dtype: popxl.dtype, grouping: popxl.ReplicaGrouping | None
-    ) -> popxl.Tensor:
+    def add(key: str, shape: tuple[int, ...], dtype: popxl.dtype, grouping: Any) -> popxl.Tensor:
         zeros = partial(np.zeros, shape, dtype.as_numpy())
         inputs[key], factories[key] = add_variable_input(key, zeros, dtype, by_ref=True, replica_grouping=grouping)
         return inputs[key]
