@@ -53,9 +53,8 @@ def has_sentence(target: api.Target) -> bool:
     """Whether a constant is followed by a string that says what it is, which the pages show."""
     path = api.source(target.module)
     assert path is not None
-    module = ast.parse(path.read_text())
-    bodies = [module.body, *(node.body for node in module.body if isinstance(node, ast.If))]
-    for node, after in (pair for body in bodies for pair in zip(body, [*body[1:], None], strict=True)):
+    body = ast.parse(path.read_text()).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
         names = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(n, ast.Name) and n.id == target.name for n in names):
             return isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)

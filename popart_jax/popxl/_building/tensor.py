@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union, cast
 
 import numpy as np
@@ -28,6 +28,18 @@ HostScalarTensor = ScalarType | np.generic | HostTensor
 TensorLike = Union["Tensor", HostScalarTensor]
 host_tensor_types = (np.ndarray, Iterable)
 TILE_SET_MAP = {TileSet.Compute: "compute", TileSet.IO: "io", TileSet.Undefined: "undefined"}
+
+
+def _either_side(name: str) -> tuple[Callable[[Tensor, TensorLike], Tensor], ...]:
+    """The methods of a Python operator that have a tensor on their left and on their right."""
+
+    def left(self: Tensor, other: TensorLike) -> Tensor:
+        return getattr(operators, name)(self, self._ensure_tensor(other))
+
+    def right(self: Tensor, other: TensorLike) -> Tensor:
+        return getattr(operators, name)(self._ensure_tensor(other), self)
+
+    return left, right
 
 
 class Tensor:
@@ -252,27 +264,18 @@ class Tensor:
             raise ValueError("Tensor is a scalar and doesn't have a length.")
         return self.shape[0]
 
-    def __add__(self, other: TensorLike) -> Tensor:
-        return operators.add(self, self._ensure_tensor(other))
-
-    def __radd__(self, other: TensorLike) -> Tensor:
-        return operators.add(self._ensure_tensor(other), self)
+    __add__, __radd__ = _either_side("add")
+    __sub__, __rsub__ = _either_side("sub")
+    __mul__, __rmul__ = _either_side("mul")
+    __truediv__, __rtruediv__ = _either_side("div")
+    __mod__, __rmod__ = _either_side("fmod")
+    __matmul__, __rmatmul__ = _either_side("matmul")
+    __and__, __rand__ = _either_side("logical_and")
+    __or__, __ror__ = _either_side("logical_or")
 
     def __iadd__(self, other: TensorLike) -> Tensor:
         operators.add_(self, self._ensure_tensor(other))
         return self
-
-    def __sub__(self, other: TensorLike) -> Tensor:
-        return operators.sub(self, self._ensure_tensor(other))
-
-    def __rsub__(self, other: TensorLike) -> Tensor:
-        return operators.sub(self._ensure_tensor(other), self)
-
-    def __mul__(self, other: TensorLike) -> Tensor:
-        return operators.mul(self, self._ensure_tensor(other))
-
-    def __rmul__(self, other: TensorLike) -> Tensor:
-        return operators.mul(self._ensure_tensor(other), self)
 
     def __pow__(self, other: TensorLike) -> Tensor:
         return operators.pow(self, other)
@@ -280,38 +283,8 @@ class Tensor:
     def __rpow__(self, other: TensorLike) -> Tensor:
         return operators.pow(above.as_tensor(other), self)
 
-    def __truediv__(self, other: TensorLike) -> Tensor:
-        return operators.div(self, self._ensure_tensor(other))
-
-    def __rtruediv__(self, other: TensorLike) -> Tensor:
-        return operators.div(self._ensure_tensor(other), self)
-
-    def __mod__(self, other: TensorLike) -> Tensor:
-        return operators.fmod(self, self._ensure_tensor(other))
-
-    def __rmod__(self, other: TensorLike) -> Tensor:
-        return operators.fmod(self._ensure_tensor(other), self)
-
     def __neg__(self) -> Tensor:
         return operators.negate(self)
-
-    def __matmul__(self, other: TensorLike) -> Tensor:
-        return operators.matmul(self, self._ensure_tensor(other))
-
-    def __rmatmul__(self, other: TensorLike) -> Tensor:
-        return operators.matmul(self._ensure_tensor(other), self)
-
-    def __and__(self, other: TensorLike) -> Tensor:
-        return operators.logical_and(self, self._ensure_tensor(other))
-
-    def __rand__(self, other: TensorLike) -> Tensor:
-        return operators.logical_and(self._ensure_tensor(other), self)
-
-    def __or__(self, other: TensorLike) -> Tensor:
-        return operators.logical_or(self, self._ensure_tensor(other))
-
-    def __ror__(self, other: TensorLike) -> Tensor:
-        return operators.logical_or(self._ensure_tensor(other), self)
 
     def __invert__(self) -> Tensor:
         return operators.logical_not(self)
@@ -385,7 +358,8 @@ class Constant(Tensor, tensor_type="Const"):
 
 
 if TYPE_CHECKING:
-    TensorByRef = Tensor
-    """Annotation of a graph's argument: the caller's tensor goes in itself, no copy, so that it may be written."""
+    _ByRef = Tensor
 else:
-    TensorByRef = NewAliasAnnotation("TensorByRef", Tensor)
+    _ByRef = NewAliasAnnotation("TensorByRef", Tensor)
+TensorByRef = _ByRef
+"""Annotation of a graph's argument: the caller's tensor goes in itself, no copy, so that it may be written."""
