@@ -59,10 +59,7 @@ def _replace_one(graph: ir.Graph, node: ir.Node) -> None:
             _take_place(graph, node, new)
             new.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
         case name if "Integer" in name or name.startswith("DynamicQuantize"):
-            raise popart_exception(
-                f"straight_through: node '{node.name}' is a {name}, through which no gradient can be passed.\n"
-                "  fix: quantise the model in the QDQ format."
-            )
+            raise _refusal(node)
         case _ if node.domain != DOMAIN:
             whole = [v.metadata_props[_WHOLE] for v in node.inputs if v is not None and _WHOLE in v.metadata_props]
             for value in node.outputs if whole else ():
@@ -121,16 +118,20 @@ def _before(
     return value
 
 
+def _refusal(node: ir.Node) -> popart_exception:
+    return popart_exception(
+        f"straight_through: node '{node.name}' is a {node.op_type}, through which no gradient can be passed.\n"
+        "  fix: quantise the model in the QDQ format."
+    )
+
+
 def _expand(graph: ir.Graph, node: ir.Node, opsets: Mapping[str, int]) -> None:
     """Replace ``QLinearX`` by X between DequantizeLinear and QuantizeLinear; a bias has the product of their scales."""
     data, result, bias = _parsed(node, opsets)
     name = "Gemm" if node.op_type == "QGemm" else node.op_type.removeprefix(_LINEAR)
     row = resolve("", name, opsets.get("", 1))
     if row is None or result is None or "channels_last" in node.attributes:
-        raise popart_exception(
-            f"straight_through: node '{node.name}' is a {node.op_type}, through which no gradient can be passed.\n"
-            "  fix: quantise the model in the QDQ format."
-        )
+        raise _refusal(node)
     real: list[ir.Value] = []
     for number, (value, scale, zero) in enumerate(data):
         axis = ir.AttrInt64("axis", _axis(node, number))

@@ -34,17 +34,28 @@ def concat(*xs: Array, axis: int) -> Array:
     if len({device_dtype(x.dtype) for x in xs}) > 1:
         raise OpError("All input tensor types to a concat operation must be equal. This is for op {Op}", "Concat")
     along = normal_axis(axis, np.ndim(xs[0]), "Attribute 'axis' of ConcatOp, {}, is outside of acceptable range")
-    first = np.shape(xs[0])
-    for i, x in enumerate(xs):
-        if np.ndim(x) != len(first):
-            raise popart_exception(
-                f"Input {i} of {len(xs)} to concat does not have matching output rank. Input {i} has rank {np.ndim(x)} "
-                f"({listed(np.shape(x))}) while the output has rank {len(first)} ({listed(first)}).Concat axis {axis}."
-            )
-        if [d for j, d in enumerate(np.shape(x)) if j != along] != [d for j, d in enumerate(first) if j != along]:
-            shapes = " ".join(listed(np.shape(each)) for each in xs)
-            raise popart_exception(f"Input {i} to concat does not have matching shape. {shapes}")
+    check_concat([np.shape(x) for x in xs], axis, along)
     return namespace(*xs).concatenate(xs, along)
+
+
+def check_concat(shapes: Sequence[Sequence[Any]], axis: int, along: int) -> None:
+    """Refuse operands of a concatenation along `along`, given as `axis`, that differ in rank or in another dimension.
+
+    Raises
+    ------
+    popart_exception
+        It says which.
+    """
+    first = shapes[0]
+    for i, shape in enumerate(shapes):
+        if len(shape) != len(first):
+            raise popart_exception(
+                f"Input {i} of {len(shapes)} to concat does not have matching output rank. Input {i} has rank "
+                f"{len(shape)} ({listed(shape)}) while the output has rank {len(first)} ({listed(first)}).Concat axis "
+                f"{axis}."
+            )
+        if [d for j, d in enumerate(shape) if j != along] != [d for j, d in enumerate(first) if j != along]:
+            raise popart_exception(f"Input {i} to concat does not have matching shape. {' '.join(map(listed, shapes))}")
 
 
 @lowers("Concat", 1)
@@ -293,12 +304,6 @@ def pad(x: Array, pads: Static, value: Array | None = None, axes: Static = None,
         full = np.zeros((2, x.ndim), np.int64)
         full[:, list(normal_axes(axes, x.ndim))] = pads.reshape(2, -1)
         pads = full.reshape(-1)
-    if pads.size != 2 * x.ndim:
-        raise OpError(
-            f"Failure in BasePadOp::runtimeConfirmShapes, for {{op}}. This with pads of size {pads.size}, and input "
-            f"tensor of rank {x.ndim}. Expected pads to be exactly 2x the unput Tensor's rank. ",
-            "Pad",
-        )
     return pad_all(x, pads.tolist(), value, mode)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,9 +10,15 @@ import numpy as np
 from jax import lax
 
 from .arrays import Array, is_text, namespace
-from .elementwise import broadcasting, check_operands
+from .elementwise import aligned, broadcasting, check_operands
 from .operator import ELEMENTWISE, REFUSES_GRADIENT, PopxlClass, operator
 from .registry import direct, lowers
+
+
+def _named(name: str) -> Callable[[Any, Any], Any]:
+    """A function of JAX's NumPy, or of NumPy for operands that are known."""
+    return lambda x, y: getattr(namespace(x, y), name)(x, y)
+
 
 operator("Not", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("NotOp", runs=("", 1)))
 direct({"Not": jnp.logical_not}, 1)
@@ -23,14 +30,14 @@ operator("Or", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("O
 operator("Xor", ELEMENTWISE, gradients=())
 
 for _op, _name in {"And": "logical_and", "Or": "logical_or", "Xor": "logical_xor"}.items():
-    broadcasting(_op, lambda x, y, _name=_name: getattr(namespace(x, y), _name)(x, y))
+    broadcasting(_op, _named(_name))
 operator(
     "Greater", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("GreaterOp", version=9, runs=("", 13))
 )
 operator("Less", ELEMENTWISE | REFUSES_GRADIENT, gradients=())
 
 for _op, _name in {"Greater": "greater", "Less": "less"}.items():
-    broadcasting(_op, lambda x, y, _name=_name: getattr(namespace(x, y), _name)(x, y))
+    broadcasting(_op, _named(_name))
 
 
 def equal(x: Any, y: Any) -> Array:
@@ -45,50 +52,13 @@ operator("Equal", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass
 broadcasting("Equal", equal)
 
 
-operator("GreaterOrEqual", ELEMENTWISE, gradients=())
+for _op, _name in {"GreaterOrEqual": "greater_equal", "LessOrEqual": "less_equal"}.items():
+    operator(_op, ELEMENTWISE, gradients=())
+    lowers(_op, 12)(aligned(_op, _named(_name)))
 
-
-@lowers("GreaterOrEqual", 12)
-def greater_or_equal(x: Array, y: Array, /) -> Array:
-    check_operands("GreaterOrEqual", x, y)
-    return namespace(x, y).greater_equal(x, y)
-
-
-operator("LessOrEqual", ELEMENTWISE, gradients=())
-
-
-@lowers("LessOrEqual", 12)
-def less_or_equal(x: Array, y: Array, /) -> Array:
-    check_operands("LessOrEqual", x, y)
-    return namespace(x, y).less_equal(x, y)
-
-
-operator("BitwiseAnd", ELEMENTWISE | REFUSES_GRADIENT, gradients=())
-
-
-@lowers("BitwiseAnd", 18)
-def bitwise_and(x: Array, y: Array, /) -> Array:
-    check_operands("BitwiseAnd", x, y)
-    return jnp.bitwise_and(x, y)
-
-
-operator("BitwiseOr", ELEMENTWISE | REFUSES_GRADIENT, gradients=())
-
-
-@lowers("BitwiseOr", 18)
-def bitwise_or(x: Array, y: Array, /) -> Array:
-    check_operands("BitwiseOr", x, y)
-    return jnp.bitwise_or(x, y)
-
-
-operator("BitwiseXor", ELEMENTWISE | REFUSES_GRADIENT, gradients=())
-
-
-@lowers("BitwiseXor", 18)
-def bitwise_xor(x: Array, y: Array, /) -> Array:
-    check_operands("BitwiseXor", x, y)
-    return jnp.bitwise_xor(x, y)
-
+for _op, _fn in {"BitwiseAnd": jnp.bitwise_and, "BitwiseOr": jnp.bitwise_or, "BitwiseXor": jnp.bitwise_xor}.items():
+    operator(_op, ELEMENTWISE | REFUSES_GRADIENT, gradients=())
+    lowers(_op, 18)(aligned(_op, _fn))
 
 operator("BitShift", ELEMENTWISE, gradients=())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,31 +17,14 @@ from ..builder_methods import builder_method
 from ..operator import EXPENSIVE, INDEX_RESULT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
 from ..registry import lowers
 from ..select import check_sorted_axis
-from ..shape import unequal_sizes
+from ..shape import target_shape
 from .losses import DOMAIN
 
 
 def resolve_shape(sizes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Target shape of a Reshape: 0 copies a dimension, one -1 is inferred.
-
-    Raises
-    ------
-    popart_exception
-        Two -1, a smaller entry, or element counts that don't agree.
-    """
-    for n in shape:
-        if n < -1:
-            raise popart_exception(f"Dimension, {n}, of new shape for Reshape cannot be smaller than -1.")
-    if list(shape).count(-1) > 1:
-        raise popart_exception("shape input to ReshapeOp can only use -1 to specify one unknown dimension")
+    """As `target_shape`, but a 0 behind the last dimension stays."""
     copied = [sizes[i] if n == 0 and i < len(sizes) else n for i, n in enumerate(shape)]
-    total, rest = prod(sizes), prod(n for n in copied if n != -1)
-    if -1 in copied and (rest == 0 or total % rest):
-        raise popart_exception("Incompatible inferred dimension, not whole number.")
-    target = tuple(total // rest if n == -1 else n for n in copied)
-    if prod(target) != total:
-        raise popart_exception(unequal_sizes(sizes, target))
-    return target
+    return tuple(target_shape(sizes, copied, allowzero=True))
 
 
 def _write_reshape(parts: NodeParts) -> None:

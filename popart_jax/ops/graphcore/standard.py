@@ -67,6 +67,21 @@ def write_standard(node: ir.Node, opset: int) -> None:
     )
 
 
+def _named(name: str) -> Form:
+    def write(words: Words, *inputs: ir.Value, **attributes: Any) -> ir.Value:
+        return words.op(name, inputs, attributes)
+
+    return write
+
+
+for _op, _name, _since in (
+    *((name, name, 18) for name in ("BitwiseNot", "BitwiseAnd", "BitwiseOr", "BitwiseXor")),
+    ("NearbyInt", "Round", 11),
+    ("DepthToSpace", "DepthToSpace", 11),
+):
+    form(_op, since=_since)(_named(_name))
+
+
 @form("Detach", "Nop", "TensorRemap", "PrintTensor")
 def _same(words: Words, x: ir.Value, *_: Any, **__: Any) -> ir.Value:
     return words.Identity(x)
@@ -77,34 +92,9 @@ def _square(words: Words, x: ir.Value) -> ir.Value:
     return words.Mul(x, x)
 
 
-@form("BitwiseNot", since=18)
-def _bitwise_not(words: Words, x: ir.Value) -> ir.Value:
-    return words.BitwiseNot(x)
-
-
-@form("BitwiseAnd", since=18)
-def _bitwise_and(words: Words, x: ir.Value, y: ir.Value) -> ir.Value:
-    return words.BitwiseAnd(x, y)
-
-
-@form("BitwiseOr", since=18)
-def _bitwise_or(words: Words, x: ir.Value, y: ir.Value) -> ir.Value:
-    return words.BitwiseOr(x, y)
-
-
-@form("BitwiseXor", since=18)
-def _bitwise_xor(words: Words, x: ir.Value, y: ir.Value) -> ir.Value:
-    return words.BitwiseXor(x, y)
-
-
 @form("BitwiseXnor", since=18)
 def _bitwise_xnor(words: Words, x: ir.Value, y: ir.Value) -> ir.Value:
     return words.BitwiseNot(words.BitwiseXor(x, y))
-
-
-@form("NearbyInt", since=11)
-def _nearby_int(words: Words, x: ir.Value) -> ir.Value:
-    return words.Round(x)
 
 
 @form("Round")
@@ -209,11 +199,6 @@ def _subsample(words: Words, x: ir.Value, *, strides: Sequence[int] = ()) -> ir.
     if not rank:
         return words.Identity(x)
     return words.Slice(x, words.vector([0] * rank), words.Shape(x), words.vector(range(rank)), words.vector(strides))
-
-
-@form("DepthToSpace", since=11)
-def _depth_to_space(words: Words, x: ir.Value, *, blocksize: int, mode: str = "DCR") -> ir.Value:
-    return words.DepthToSpace(x, blocksize=blocksize, mode=mode)
 
 
 @form("DynamicSlice", since=10)

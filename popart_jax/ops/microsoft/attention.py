@@ -78,14 +78,17 @@ def self_attention(
     """Attention of the projected input (B, S, Dq + Dk + Dv); returns output and present (2, B, H, T, D)."""
     q, k, v = (split_heads(p, heads) for p in jnp.split(qkv, np.cumsum(sizes)[:2].tolist(), axis=-1))
     k, v = with_past(None if past is None else past[0], k), with_past(None if past is None else past[1], v)
-    shape = (q.shape[0], q.shape[2], k.shape[2])
-    total = _total(
-        key_mask(mask, *shape, filter_value, q.dtype),
-        causal_mask(*shape[1:], q.dtype) if unidirectional else None,
-        bias,
-    )
-    y, _ = attend(q, k, v, total, scale)
+    y, _ = _masked(q, k, v, mask, bias, unidirectional, filter_value, scale)
     return merge_heads(y), (jnp.stack([k, v]) if k.shape == v.shape else None)
+
+
+def _masked(
+    q: Array, k: Array, v: Array, mask: Any, bias: Any, unidirectional: int, filter_value: float, scale: float | None
+) -> tuple[jax.Array, jax.Array]:
+    """`attend` with the masks of the keys and of later positions."""
+    shape = (q.shape[0], q.shape[2], k.shape[2])
+    causal = causal_mask(*shape[1:], q.dtype) if unidirectional else None
+    return attend(q, k, v, _total(key_mask(mask, *shape, filter_value, q.dtype), causal, bias), scale)
 
 
 def cached(
@@ -179,13 +182,7 @@ def multi_head_attention(
         )  # fmt: skip
         return (merge_heads(y), *rest)[: max(n_outputs, 1)]
     k, v = with_past(past_key, k), with_past(past_value, v)
-    shape = (q.shape[0], q.shape[2], k.shape[2])
-    total = _total(
-        key_mask(key_padding_mask, *shape, mask_filter_value, q.dtype),
-        causal_mask(*shape[1:], q.dtype) if unidirectional else None,
-        attention_bias,
-    )
-    y, scores = attend(q, k, v, total, scale)
+    y, scores = _masked(q, k, v, key_padding_mask, attention_bias, unidirectional, mask_filter_value, scale)
     return (merge_heads(y), k, v, scores)[: max(n_outputs, 1)]
 
 

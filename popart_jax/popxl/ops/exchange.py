@@ -106,6 +106,15 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     return result(_exchange("RemoteLoad", [start, at], [out], buffer=remote_buffer.remote_buffer_id))
 
 
+def _entry(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
+    """The offset of an entry that `t` fits, as a tensor."""
+    check_kind(RemoteBuffer, remote_buffer=remote_buffer)
+    at = _offset(offset)
+    check_operands(offset=at, t=t)
+    remote_buffer.validate_tensor_matches_buffer(t)
+    return at
+
+
 def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
     """Overwrite `t` with entry `offset` of a remote buffer.
 
@@ -114,10 +123,7 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     ValueError
         `t` does not fit the buffer.
     """
-    check_kind(RemoteBuffer, remote_buffer=remote_buffer)
-    at = _offset(offset)
-    check_operands(offset=at, t=t)
-    remote_buffer.validate_tensor_matches_buffer(t)
+    at = _entry(remote_buffer, offset, t)
     t._meta_shape = remote_buffer.meta_shape
     out = Out("remote_load_inplace_out", t.shape, t.dtype, remote_buffer.meta_shape)
     attributes = {"buffer": remote_buffer.remote_buffer_id}
@@ -133,10 +139,7 @@ def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     ValueError
         `t` does not fit the buffer.
     """
-    check_kind(RemoteBuffer, remote_buffer=remote_buffer)
-    at = _offset(offset)
-    check_operands(offset=at, t=t)
-    remote_buffer.validate_tensor_matches_buffer(t)
+    at = _entry(remote_buffer, offset, t)
     _exchange("RemoteStore", [t, at], [], buffer=remote_buffer.remote_buffer_id)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ...errors import popart_exception
 from ...model.op_names import listed
+from ...ops.join import check_concat
 from .. import dtypes
 from .._building.create import Out, create, like, result
 from ..context import gcg
@@ -283,17 +284,7 @@ def _concat(ts: list[Tensor], axis: int, view: bool) -> Tensor:
         bounds = f"[{-first.rank}, {first.rank - 1}]"
         raise popart_exception(f"Attribute 'axis' of ConcatOp, {axis}, is outside of acceptable range {bounds}")
     axis = handle_negative_axis(first, axis)
-    for i, t in enumerate(ts):
-        if t.rank != first.rank:
-            raise popart_exception(
-                f"Input {i} of {len(ts)} to concat does not have matching output rank. "
-                f"Input {i} has rank {t.rank} ({listed(t.shape)}) while the output has rank {first.rank} "
-                f"({listed(first.shape)}).Concat axis {axis}."
-            )
-        if (*t.shape[:axis], *t.shape[axis + 1 :]) != (*first.shape[:axis], *first.shape[axis + 1 :]):
-            raise popart_exception(
-                f"Input {i} to concat does not have matching shape. {' '.join(listed(t.shape) for t in ts)}"
-            )
+    check_concat([t.shape for t in ts], axis, axis)
     shape = (*first.shape[:axis], sum(t.shape[axis] for t in ts), *first.shape[axis + 1 :])
     name = "ConcatInplace" if view else "Concat"
     out = Out("concat_out", shape, first.dtype)
