@@ -63,6 +63,7 @@ class Session:
     """
 
     _name = "fromIr"  # what PopART calls the session of a PopXL program
+    _error: Any = None
     _has_run = False
 
     @without_collector()
@@ -96,10 +97,10 @@ class Session:
             self._follow(self._device)
 
     @classmethod
-    def _named(cls, name: str, ir: Ir, device: Any) -> Self:
-        """A session whose reports have that name."""
+    def _named(cls, name: str, ir: Ir, device: Any, error: Any = None) -> Self:
+        """A session whose reports have that name; `error` is filled where the program does not fit the memory."""
         made = cls.__new__(cls)
-        made._name = name
+        made._name, made._error = name, error
         made.__init__(ir, device)
         return made
 
@@ -116,7 +117,7 @@ class Session:
         if wants_report(engine_options(self._ir._options)):
             from ..session.checks.memory import check_memory  # the IPU model takes a while to import
 
-            check_memory(self._device, self._ir._options, self._name, lambda: self._pb_session._priced())
+            check_memory(self._device, self._ir._options, self._name, lambda: self._pb_session._priced(), self._error)
 
     def _variables(self) -> list[Variable]:
         return list(self._ir.main_graph.variables)

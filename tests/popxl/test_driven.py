@@ -73,3 +73,21 @@ def test_what_such_a_session_has_not(session, method):
     text = rf"^{method} is not available for the session of a PopXL program\.\n  fix: "
     with pytest.raises(popart.popart_exception, match=text):
         getattr(session, method)(*[] if method == "getRNGState" else ["file"])
+
+
+def test_too_large_a_program_fills_the_error_that_is_given(monkeypatch):
+    from popart_jax.popxl._running import reports
+
+    real = reports.target_of
+    monkeypatch.setattr(reports, "target_of", lambda device: real(device).replace(tile_memory=64))
+    ir = popxl.Ir()
+    ir._pb_ir.getSessionOptions().engineOptions = {"debug.allowOutOfMemory": "true"}
+    with ir.main_graph:
+        ops.add_(popxl.variable(np.ones(60_000, np.float32)), popxl.constant(1.0))
+    device = popart.DeviceManager().createIpuModelDevice({})
+    outcome = popart.OutOfMemoryError()
+    popart.InferenceSession.fromIr(ir, device).prepareDevice(err=outcome)
+    assert not outcome.isSuccessful()
+    assert "needs" in str(outcome)
+    with pytest.raises(popart.OutOfMemoryException):
+        popart.InferenceSession.fromIr(ir, device).prepareDevice()

@@ -66,9 +66,9 @@ class PopxlInferenceSession(InferenceSession):
     # -- compiling, running
 
     def prepareDevice(self, loadEngine: bool = True, err: Any = None) -> None:
-        """Compile the program."""
+        """Compile the program; an OutOfMemoryError given as `err` is filled in place of an exception."""
         if self._session is None:
-            self._session = Session._named(self._name, self._ir, self._device)
+            self._session = Session._named(self._name, self._ir, self._device, err)
 
     def _ready(self, what: str = "") -> Session:  # pyright: ignore[reportIncompatibleMethodOverride]
         if self._session is None:
