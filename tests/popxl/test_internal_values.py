@@ -266,3 +266,9 @@ def test_places_and_input_settings_are_assigned_to_a_tensor():
     assert tensor.tensorLocationInfo.getRemoteBufferInfo() == (3, 4)
     tensor.inputSettings = popart.InputSettings(popart.ReplicatedStreamMode.Broadcast)
     assert tensor.getReplicatedStreamMode() == popart.ReplicatedStreamMode.Broadcast
+
+
+@pytest.mark.parametrize("name", ["MultiConvOptions", "SerialiseSettings", "ReceptiveOpAttributes"])
+def test_options_that_do_not_exist_are_refused(name):
+    with pytest.raises(AttributeError, match=f"^'{name}' object has no attribute 'stride'"):
+        getattr(_ir.op, name)().stride = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
-@dataclass
+@dataclass(slots=True)  # a misspelt option is refused
 class MultiConvOptions:
     """Memory proportions, partial types and the like; lists are empty when nothing was given."""
 

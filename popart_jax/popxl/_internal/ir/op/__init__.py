@@ -27,7 +27,7 @@ class Attributes:
         self.values = dict(values or {})
 
 
-@dataclass
+@dataclass(slots=True)
 class SerialiseSettings:
     """How a matrix product is serialised."""
 
@@ -36,7 +36,7 @@ class SerialiseSettings:
     keep_precision: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class ReceptiveOpAttributes:
     """Geometry of convolutions and pools."""
 
