@@ -10,9 +10,10 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self, cast
+from typing import Any, NoReturn, Self, cast
 
 from ipu_model.cost import Cost
+from ipu_model.report import sound
 from ipu_model.schedule import Span
 
 SCHEMA_VERSION = 1
@@ -265,14 +266,20 @@ class Document:
         Raises
         ------
         ValueError
-            When the text is no document, or of another schema version.
+            When the text is no document, of another schema version, or says what can't be.
         """
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=_no_number)
         if not isinstance(data, dict):
             raise ValueError(f"a report is an object, this is a {type(data).__name__}")
         if data.get("schema") != SCHEMA_VERSION:
             raise ValueError(f"report schema {data.get('schema')!r}, this version reads {SCHEMA_VERSION}")
-        return _build(cls, data)
+        made = _build(cls, data)
+        sound.check(made)
+        return made
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number that a report holds")
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -308,6 +315,8 @@ def _build_fields(kind: Any, data: dict[str, Any], where: str) -> Any:
     unknown, missing = sorted(data.keys() - hints.keys()), sorted(needed - data.keys())
     if unknown or missing:
         raise ValueError(f"{where} lacks {missing}, and holds {unknown}, which it should not")
+    for name in data.keys() - sound.SIGNED:
+        sound.check_sign(f"{where}.{name}", data[name])
     return cast("Callable[..., Any]", kind)(**{k: _build(hints[k], v, f"{where}.{k}") for k, v in data.items()})
 
 

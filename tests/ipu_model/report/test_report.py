@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import cbor2
 import jax
@@ -38,6 +39,24 @@ def test_other_schema_is_refused(report):
         (["steps", 0, "cycles", "sync"], "4", r"steps\[0\].cycles.sync should be of type float, it is '4'"),
         (["memory", "peak_step"], 1.5, "memory.peak_step should be of type int, it is 1.5"),
         (["name"], 3, "the report.name should be of type str, it is 3"),
+        (["target"], {}, r"the report.target lacks \['architecture', 'bytesPerIPU'"),
+        (
+            ["target", "clockFrequency"],
+            0.0,
+            "the report.target: clockFrequency is 0.0, expected a finite number above 0",
+        ),
+        (["target", "clockFrequency"], "1e9", "clockFrequency is '1e9', expected a finite number above 0"),
+        (["target", "peakFlops"], math.nan, "NaN is no number that a report holds"),
+        (["target", "tilesPerIPU"], -4, "tilesPerIPU is -4, expected a whole number of at least 1"),
+        (["target", "tilesPerIPU"], 1471, "has 1 IPUs and 1472 tiles, expected 1 and 1471"),
+        (["target", "name"], None, "the report.target: name is None, expected a text"),
+        (["memory", "always_by_tile"], [1, 2], "memory.always_by_tile has 2 tiles, the target has 1472"),
+        (["memory", "total_by_tile", 7], -1, "memory.total_by_tile has a negative number of bytes: -1"),
+        (["schedule", "cycles"], -5.0, "the report.schedule.cycles is -5.0, expected a number of at least 0"),
+        (["steps", 0, "cycles", "compute"], -1, r"steps\[0\].cycles.compute is -1, expected a number of at least 0"),
+        (["memory", "peak_tile"], 1472, "the report.memory.peak_tile is 1472, expected 0 to 1471"),
+        (["steps", 0, "ipu"], 1, r"the report.steps\[0\].ipu is 1, expected 0 to 0"),
+        (["frames", 0, "end"], 10**6, r"the report.frames\[0\] holds steps 0 to 1000000 inside frame -1"),
         (["schedule", "nothing"], 3, r"the report.schedule lacks \[\], and holds \['nothing'\]"),
     ],
 )
