@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import reprlib
 from collections.abc import Collection
 from typing import Any
 
@@ -49,6 +50,18 @@ def check_between(what: str, low: float, high: float, /, **values: float) -> Non
     for name, value in values.items():
         if not isinstance(value, numbers.Real) or math.isnan(value) or not low <= value <= high:
             raise ValueError(f"{what}: {name} is {value!r}, expected a number between {low:g} and {high:g}")
+
+
+def check_kind(name: str, value: object, kind: type, origin: str) -> None:
+    """Check that an argument is of its kind; `origin` says where such things come from.
+
+    Raises
+    ------
+    TypeError
+        With the name of the argument.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {reprlib.repr(value)}, expected {origin}")
 
 
 def check_finite(what: str, /, above: float | None = None, **values: Any) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import jax
 
+from ipu_model import compat
 from ipu_model import target as targets
+from ipu_model.checks import check_kind
 from ipu_model.costs import Context, rules
 from ipu_model.memory import sweep
 from ipu_model.memory.code import code_by_tile
@@ -167,6 +170,9 @@ def trace(
     inputs, outputs : sequence of Argument, optional
         How arguments and results reach the device; by default they stay on it.
     """
+    if not compat.is_jaxpr(jaxpr):
+        raise TypeError(f"a jaxpr is what jax.make_jaxpr(fn)(*args) returns, not {reprlib.repr(jaxpr)}")
+    check_kind("placement", placement, Placement, "an ipu_model.placement.Placement")
     return walk(
         jaxpr, is_leaf=rules().__contains__, placement=placement, options=options, inputs=inputs, outputs=outputs
     )
@@ -210,6 +216,8 @@ def cycles(
     >>> bool(gradient.sync_cycles > 0)
     True
     """
+    check_kind("program", program, Program, "what ipu_model.trace returns")
+    check_kind("target", target, Target, "an ipu_model.Target; ipu_model.get_target returns one by name")
     return timing(price(program, Context(target, options or ModelOptions()), placement)).cycles
 
 

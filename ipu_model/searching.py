@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import jax
 
-from ipu_model.checks import check_between, check_sizes
+from ipu_model.checks import check_between, check_kind, check_sizes
 from ipu_model.options import ModelOptions
 from ipu_model.profiling import profile_jaxpr
 from ipu_model.report.report import Report
@@ -135,6 +135,7 @@ def search(
     True
     """
     check_sizes("search", most=most)
+    check_kind("bounds", bounds, Mapping, "a dictionary of sizes by name")
     grid = {name: _values(name, given) for name, given in bounds.items()}
     here = {name: len(values) // 2 for name, values in grid.items()} | _positions(start or {}, grid)
     planner = _Planner(fn_of_sizes, grid, target, _figure(objective), _limits(limits or {}), most)

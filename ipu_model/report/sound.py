@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipu_model.checks import check_finite, check_sizes
-
-if TYPE_CHECKING:
-    from ipu_model.report.model import Document
 
 TARGET = "the report.target"
 NAMES = ("name", "type", "architecture")
@@ -32,8 +29,8 @@ def check_sign(where: str, value: object) -> None:
         raise ValueError(f"{where} is {value!r}, expected a number of at least 0")
 
 
-def check(report: Document) -> None:
-    """Check a document.
+def check(report: Any) -> None:
+    """Check a `report.model.Document`, which calls this, so that its type is not imported here.
 
     Raises
     ------

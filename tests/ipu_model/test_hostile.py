@@ -25,6 +25,7 @@ from ipu_model.scaling.interconnect import Level
 from ipu_model.target import from_constants, to_json
 
 MK2 = ipu_model.get_target("mk2")
+PROGRAM = ipu_model.trace(jax.make_jaxpr(jnp.sin)(1.0))
 REFUSED = [
     (lambda n: plan_matmul(8, n, 8, MK2), "in_channels"),
     (lambda n: plan_embedding(n, 20, 10, MK2), "rows"),
@@ -185,3 +186,19 @@ def test_sums_over_more_than_any_chip_holds_are_priced_in_parts(axis):
 def test_empty_arrays_have_a_price(fn, shapes):
     report = ipu_model.profile(fn, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))
     assert 0 <= report.total_cycles < 10_000
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: ipu_model.trace(jnp.matmul), "a jaxpr is what jax.make_jaxpr"),
+        (lambda: ipu_model.profile_jaxpr("x"), "a jaxpr is what jax.make_jaxpr.* returns, not 'x'"),
+        (lambda: ipu_model.profile(jnp.sin, jnp.ones(3), placement=3), "placement is 3, expected"),
+        (lambda: ipu_model.cycles(3, MK2), "program is 3, expected what ipu_model.trace returns"),
+        (lambda: ipu_model.cycles(PROGRAM, "mk2"), "target is 'mk2', expected an ipu_model.Target"),
+        (lambda: ipu_model.search(lambda n: (jnp.sin, n), [("n", (1, 2))]), "bounds is .*, expected a dictionary"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_by_name(call, text):
+    with pytest.raises(TypeError, match=text):
+        call()
