@@ -162,6 +162,26 @@ def test_results_are_right_on_average(kind):
     assert np.abs(errors.mean(0)).mean() < 0.12  # rounding to nearest: 0.25
 
 
+def _cycles(products: int, rounding: bool) -> int:
+    """Modelled cycles of so many products, on hardware."""
+    lines = " ".join(f"t{i + 1} = Mul(t{i}, t{i})" for i in range(products))
+    text = f"g (float16[64,64] t0) => (float16 t{products}) {{ {lines} }}"
+    options = nets.make_options(enableStochasticRounding=rounding, instrumentWithHardwareCycleCounter=True)
+    with popart.DeviceManager().acquireAvailableDevice(1) as device:
+        flow = nets.flow(1, {f"t{products}": "All"})
+        session = popart.InferenceSession(model(text), flow, device, userOptions=options)
+        session.prepareDevice()
+        run(session, t0=np.ones((64, 64), np.float16))
+        return session.getCycleCount()
+
+
+def test_rounding_is_free_on_an_ipu():
+    """Its units round so by themselves, in half precision: all that the program pays for is its seed."""
+    extra = {_cycles(products, True) - _cycles(products, False) for products in (1, 4)}
+    assert len(extra) == 1
+    assert 0 <= extra.pop() < 1000
+
+
 def test_a_model_of_an_ipu_rounds_to_nearest():
     proto, w = linear(np.float16)
     session = nets.train(proto, {"UpdatedVar___w": "All"}, sgd(1e-5), 5, enableStochasticRounding=True)

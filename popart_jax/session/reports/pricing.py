@@ -57,7 +57,10 @@ def describe(prepared: Prepared) -> tuple[Any, list[Argument], list[Argument]]:
 
 
 def _step(prepared: Prepared) -> Step:
-    return step_of(prepared.program, 1 if prepared.hyper is None else prepared.hyper.size)
+    """The step as an IPU runs it: its units round stochastically by themselves."""
+    options = dataclasses.replace(prepared.program.options, rounds_stochastically=False)
+    program = dataclasses.replace(prepared.program, options=options)
+    return step_of(program, 1 if prepared.hyper is None else prepared.hyper.size)
 
 
 def _argument(prepared: Prepared, name: str) -> Argument:
