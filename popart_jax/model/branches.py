@@ -1,6 +1,7 @@
-"""Converts branches of If from PopART's builder, whose inputs stand for the enclosing graph's tensors of that name.
+"""Converts subgraphs from PopART's builder, of whose inputs some stand for the enclosing graph's tensors of that name.
 
-ONNX gives branches no inputs; they read tensors of the enclosing graphs by name.
+In ONNX subgraphs read tensors of the enclosing graphs by name: branches have no inputs, and the body of a Loop or Scan
+has those that the node passes by position.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ from .checks.structure import bodies
 
 
 def bind_branch_inputs(graph: ir.Graph, outer: Mapping[str | None, ir.Value] | None = None) -> None:
-    """Replace inputs of If branches by the tensors of the same names in enclosing graphs."""
+    """Replace inputs of subgraphs that the node does not pass by the tensors of the same names in enclosing graphs."""
     visible = dict(outer or {})
     visible.update((v.name, v) for v in (*graph.inputs, *graph.initializers.values()))
     for node in graph:
         for _, inner in bodies(node):
-            if node.op_type == "If" and node.domain == "":
-                _bind(inner, visible)
+            if node.domain == "" and node.op_type in ("If", "Loop", "Scan"):
+                _bind(inner, visible, 0 if node.op_type == "If" else len(node.inputs))
             bind_branch_inputs(inner, visible)
         visible.update((v.name, v) for v in node.outputs)
 
 
-def _bind(branch: ir.Graph, visible: Mapping[str | None, ir.Value]) -> None:
-    for value in [v for v in branch.inputs if v.name in visible]:
+def _bind(branch: ir.Graph, visible: Mapping[str | None, ir.Value], passed: int) -> None:
+    named = [v for v in branch.inputs if v.name in visible]
+    for value in named[-(len(branch.inputs) - passed) :] if len(branch.inputs) > passed else ():
         source = visible[value.name]
         branch.inputs.remove(value)
         if value in branch.outputs:

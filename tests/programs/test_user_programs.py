@@ -103,6 +103,27 @@ def test_branch_inside_a_loop_body_declares_tensors_of_two_levels():
     assert _run(session, x=np.array([1, 2], np.float32))[out].tolist() == [3, 24]
 
 
+@pytest.mark.parametrize("weight_first", [False, True])
+def test_loop_body_declares_a_weight_of_the_enclosing_graph(weight_first):
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [2]), "x")
+    w = builder.addInitializedInputTensor(np.float32([2, 3]), "w")
+    trips = builder.aiOnnx.constant(np.array(3, np.int64))
+    body = builder.createSubgraphBuilder()
+    if weight_first:
+        body.addInputTensorFromParentGraph(w)
+    body.addInputTensor(popart.TensorInfo("INT64", []))
+    going = body.addInputTensor(popart.TensorInfo("BOOL", []))
+    v = body.addUntypedInputTensor()
+    if not weight_first:
+        body.addInputTensorFromParentGraph(w)
+    body.addOutputTensor(going)
+    body.addOutputTensor(body.aiOnnx.mul([v, w]))
+    out = builder.aiOnnx.loop([trips, "", x], 1, body)[0]
+    session = _infer(builder.getModelProto(), out)
+    assert _run(session, x=np.array([1, 2], np.float32))[out].tolist() == [8, 54]
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (3,), (1,), ()])
 def test_half_constants(shape):
     builder = popart.Builder()
