@@ -119,7 +119,7 @@ class ByShapes:
         leaves, tree = flat_tree(args)
         if any(isinstance(x, Tracer) for x in leaves):
             return self._inside(*args)
-        if setting("jax_disable_jit") or _are_elsewhere((*self._weights, *leaves)):
+        if setting("jax_disable_jit") or self._weights_are_elsewhere or _are_elsewhere(leaves):
             with self._precision():
                 return self._anywhere(self._weights, *args)
         arrays = [x if hasattr(x, "dtype") else np.asarray(x) for x in leaves]
@@ -131,6 +131,10 @@ class ByShapes:
                 self._shortest = self._short(made, args) if len(self.found) == 1 else None
             made.room.check()
             return made.out.unflatten(made.call(*made.weights, *arrays))
+
+    @cached_property
+    def _weights_are_elsewhere(self) -> bool:
+        return _are_elsewhere(self._weights)
 
     @cached_property
     def _anywhere(self) -> Callable[..., Any]:
@@ -222,12 +226,11 @@ class ByShapes:
 
 def _are_elsewhere(arrays: Sequence[Any]) -> bool:
     """Whether some array was put on devices that programs are not compiled for."""
-    put = [x for x in arrays if isinstance(x, jax.Array) and x.committed]
-    return bool(put) and any(x.devices() != _default_device() for x in put)
-
-
-def _default_device() -> set[Any]:
-    return jax.device_put(0).devices()
+    put = [x.devices() for x in arrays if isinstance(x, jax.Array) and x.committed]
+    if not put:
+        return False
+    default = jax.device_put(0).devices()
+    return any(devices != default for devices in put)
 
 
 def in_order(names: Collection[str]) -> Callable[[Any], Any]:

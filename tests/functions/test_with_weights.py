@@ -75,6 +75,19 @@ def test_shapes_share_the_weights_that_were_laid_out() -> None:
     assert all(a is b for a, b in zip(first, second, strict=True))
 
 
+def test_calls_of_several_shapes_put_nothing_on_the_device(monkeypatch) -> None:
+    """Where the weights lie is asked once: asked anew, a call with 160 weights took 8 ms in place of 0.08."""
+    fn, params = popart.to_jax(NET)
+    infer, given = fn.with_weights(jax.device_put(params, jax.devices()[0])), [{"x": images(n)} for n in (1, 3)]
+    for inputs in given:
+        infer(inputs)
+    puts, put = [], jax.device_put
+    monkeypatch.setattr(jax, "device_put", lambda *args, **how: puts.append(args) or put(*args, **how))
+    for inputs in given:
+        infer(inputs)
+    assert puts == []
+
+
 def test_trained_weights_are_the_ones_used_and_the_function_keeps_its_gradient() -> None:
     fn, params = popart.to_jax(NET)
     x = images(2)
