@@ -19,7 +19,7 @@ from jax._src import config, core
 from jax._src.dispatch import runtime_tokens
 from jax._src.interpreters import partial_eval
 from jax.core import Tracer as _Tracer
-from jax.experimental import serialize_executable
+from jax.experimental import serialize_executable, xla_metadata
 from jax.experimental.compilation_cache import compilation_cache as persistent_cache
 
 from ..logs import module_logger
@@ -235,6 +235,14 @@ def replayer(closed: Any) -> Callable[..., Sequence[Any]]:
         return [v.val if isinstance(v, Literal) else env[v] for v in closed.jaxpr.outvars]
 
     return write
+
+
+def kept_call(function: Callable[..., jax.Array], *operands: jax.Array) -> jax.Array:
+    """A call that XLA does not merge with what surrounds it; on CPUs equal calls have one kernel, compiled once."""
+    label: Callable[..., contextlib.AbstractContextManager[None]] | None
+    label = getattr(xla_metadata, "set_xla_metadata", None)
+    with contextlib.nullcontext() if label is None else label(inlineable="false"):
+        return cast("jax.Array", jax.jit(function)(*operands))
 
 
 def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> Any:

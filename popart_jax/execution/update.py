@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +54,7 @@ def accumulate(
     for weight, rule in training.rules.items():
         before = working[weight]
         after = rule.accumulate(_widened(before, rounding), gradients[weight], scalars[weight], index)
-        changed[weight] = _rounded(after, before, rounding, weight)
+        changed[weight] = _rounded(after, before, rounding)
     return changed
 
 
@@ -69,11 +68,10 @@ def _widened(state: Mapping[str, Any], rounding: Any) -> dict[str, Any]:
     return {n: x.astype(jnp.float32) if x.dtype == HALF else x for n, x in state.items()}
 
 
-def _rounded(state: Mapping[str, Any], before: Mapping[str, Any], rounding: Any, weight: str) -> dict[str, Any]:
+def _rounded(state: Mapping[str, Any], before: Mapping[str, Any], rounding: Any) -> dict[str, Any]:
     if rounding is None:
         return dict(state)
-    keys = {n: jax.random.fold_in(rounding, crc32(f"{weight} {n}".encode())) for n in state}
-    return {n: to_half(x, keys[n]) if n in before and before[n].dtype == HALF else x for n, x in state.items()}
+    return {n: to_half(x, rounding) if n in before and before[n].dtype == HALF else x for n, x in state.items()}
 
 
 def accumulators(training: Training, working: Working, index: Any) -> dict[str, Any]:
@@ -164,7 +162,7 @@ def apply(given: UpdateInputs, elsewhere: Sequence[Any] = ()) -> tuple[dict[str,
                 found.weights[weight], found.states[weight], found.directions[weight], scalars[weight]
             )
             before = {**given.working[weight], _WEIGHT: given.carried[weight]}
-            state = _rounded({**state, _WEIGHT: new}, before, given.rounding, weight)
+            state = _rounded({**state, _WEIGHT: new}, before, given.rounding)
             changed[weight] = new = state[_WEIGHT]
             changed |= {slot.name: state[slot.role] for slot in rule.slots}
             shown |= {prefix + weight: value for prefix, value in extras.items()}

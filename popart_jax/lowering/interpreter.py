@@ -419,9 +419,12 @@ def _rounded(step: Step, walk: Walk, operands: Sequence[Any], kwargs: Mapping[st
     rounds = walk.settings.options.rounds_stochastically
     if not rounds or not rounding.applies(step.node.op_type, operands):
         return step.lowering.fn(*operands, **kwargs)
-    own = walk.settings.rounding
-    key = _fact("key", step, walk) if own is None else jax.random.fold_in(own, step.number)
+    key = _key(walk) if walk.settings.rounding is None else walk.settings.rounding
     return rounding.in_single_precision(step.lowering.fn, operands, kwargs, key)
+
+
+def _key(walk: Walk) -> Any:
+    return jax.random.key(0) if walk.settings.key is None else walk.settings.key
 
 
 def _trim(operands: list[Any]) -> list[Any]:
@@ -439,8 +442,7 @@ def _fact(what: str, step: Step, walk: Walk) -> Any:
     settings = walk.settings
     match what:
         case "key":
-            base = jax.random.key(0) if settings.key is None else settings.key
-            return jax.random.fold_in(base, step.number)
+            return jax.random.fold_in(_key(walk), step.number)
         case "n_outputs":
             return len(step.node.outputs)
         case "training":

@@ -7,34 +7,56 @@ recurrent operator are not rounded). Its gradient does the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .._compat.jax import kept_call
 from ..ops.arrays import as_results
 from ..ops.operator import Trait
 from ..ops.registry import facts
 from ..ops.two_way import with_vjp
 
 HALF = np.dtype(np.float16)
-_DROPPED_BITS = 13  # of single precision's 23, half keeps 10
-_LEAST_NORMAL, _SPACING, _LARGEST = 2.0**-14, 2.0**-24, 65504.0
-_BACKWARD = 1 << 16  # offset that gives the backward pass other random numbers than the forward pass
+_LARGEST = 65504.0
+# Fields of a single precision number: the exponent, that of half's least normal number, half's ten bits of mantissa.
+_EXPONENT, _LEAST_EXPONENT, _KEPT = (np.uint32(x << 23) for x in (255, 127 - 14, 10))
+_EXPONENT_OF_INVERSE = np.uint32((127 + 10 + 127) << 23)
 
 
 def to_half(x: Any, key: Any) -> jax.Array:
-    """Round to one of the two neighbours in half precision; the probability of each falls with its distance."""
-    x = jnp.asarray(x, jnp.float32)
-    bits = jax.random.bits(key, x.shape, jnp.uint32)
-    kept = (lax.bitcast_convert_type(x, jnp.uint32) + (bits >> (32 - _DROPPED_BITS))) >> _DROPPED_BITS << _DROPPED_BITS
-    fraction = (bits >> 8).astype(jnp.float32) * 2.0**-24
-    subnormal = jnp.copysign(jnp.floor(jnp.abs(x) / _SPACING + fraction) * _SPACING, x)
-    size = jnp.abs(x)
-    rounded = jnp.where(size < _LEAST_NORMAL, subnormal, lax.bitcast_convert_type(kept, jnp.float32))
-    return jnp.where(size < _LARGEST, rounded, x).astype(HALF)
+    """Round to one of the two neighbours in half precision; the probability of each falls with its distance.
+
+    The random numbers follow from the key, the place in the array and the value, so that a key serves a whole step:
+    only equal values in equal places are rounded alike.
+    """
+    operands = jnp.asarray(x, jnp.float32), *jax.random.key_data(key)[:2]
+    called = partial(kept_call, _rounded)  # networks have hundreds of roundings; merged with others each has a kernel
+    return cast("jax.Array", lax.platform_dependent(*operands, cpu=called, default=_rounded))
+
+
+def _rounded(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
+    place = lax.iota(jnp.uint32, x.size).reshape(x.shape)
+    bits = _mixed(_mixed(place ^ first) ^ second ^ lax.bitcast_convert_type(x, jnp.uint32))
+    size = lax.abs(x)
+    exponent = lax.max(lax.bitcast_convert_type(size, jnp.uint32) & _EXPONENT, _LEAST_EXPONENT)
+    places = size * lax.bitcast_convert_type(_EXPONENT_OF_INVERSE - exponent, jnp.float32)
+    below = lax.floor(places)
+    rounds_up = (bits >> 8).astype(jnp.float32) * 2.0**-24 < places - below
+    spacing = lax.bitcast_convert_type(exponent - _KEPT, jnp.float32)
+    rounded = (below + rounds_up.astype(jnp.float32)) * spacing * lax.sign(x)
+    return lax.select(size < _LARGEST, rounded, x).astype(HALF)
+
+
+def _mixed(x: jax.Array) -> jax.Array:
+    """A hash of 32 bits (Wellons, "Prospecting for hash functions", 2018)."""
+    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
+    return x ^ (x >> 16)
 
 
 @with_vjp()
@@ -89,11 +111,10 @@ def in_single_precision(fn: Callable[..., Any], operands: Sequence[Any], kwargs:
     usual = jax.eval_shape(of, [operands[i] for i in halves])
     if not halves:  # a cast, to half or another type
         return _narrow(operands[0], key) if usual.dtype == HALF and operands[0].dtype == np.float32 else of(())
-    results = of([_widen(operands[i], jax.random.fold_in(key, _BACKWARD + i)) for i in halves])
+    results = of([_widen(operands[i], key) for i in halves])
     if not isinstance(results, tuple):
         return _fitting(results, usual, key)
-    pairs = enumerate(zip(as_results(results), usual, strict=True))
-    return tuple(_fitting(r, u, jax.random.fold_in(key, i)) for i, (r, u) in pairs)
+    return tuple(_fitting(r, u, key) for r, u in zip(as_results(results), usual, strict=True))
 
 
 def _fitting(result: Any, usual: Any, key: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -32,6 +34,34 @@ def test_halves_and_what_is_no_number_stay():
     odd = np.asarray([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e9, 65520], np.float32)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(to_half(odd, jax.random.key(0)), odd.astype(np.float16))
+
+
+def test_one_key_serves_many_places_and_values():
+    """Equal values in many places, values that differ by little, small numbers: all are right on average."""
+    n = 40000
+    spread = 1 + np.random.default_rng(0).uniform(size=n) * 2**-10
+    for x in (np.full(n, 1 + 2**-12), spread, np.full(n, 3e-9), -spread):
+        x = x.astype(np.float32)
+        error = (np.asarray(to_half(x, jax.random.key(7))).astype(np.float64) - x) / np.spacing(
+            np.abs(x).astype(np.float16)
+        )
+        assert abs(error.mean()) < 4 * 0.5 / np.sqrt(n)
+        apart = [np.corrcoef(error[:-lag], error[lag:])[0, 1] for lag in (1, 2, 16, 256)]
+        np.testing.assert_array_less(np.abs(apart), 5 / np.sqrt(n))
+
+
+def test_equal_roundings_are_one_kernel():
+    """XLA compiles equal computations once; a network has hundreds of roundings, each of which took it 0.1 s."""
+
+    def rounded(x, key):
+        for _ in range(3):
+            x = to_half(x, key).astype(np.float32) * 0.7
+        return x
+
+    text = jax.jit(rounded).lower(np.ones((4, 5), np.float32), jax.random.key(0)).compile().as_text()
+    kernels = [body.split("{", 1)[1] for body in text.split("\n\n") if "xor(" in body]
+    assert len(kernels) == 3
+    assert len({re.sub(r"\.\d+|\.clone|, metadata=\{[^}]*\}", "", body) for body in kernels}) == 1
 
 
 @pytest.fixture
