@@ -34,9 +34,15 @@ def to_half(x: Any, key: Any) -> jax.Array:
     The random numbers follow from the key, the place in the array and the value, so that a key serves a whole step:
     only equal values in equal places are rounded alike.
     """
-    operands = jnp.asarray(x, jnp.float32), *jax.random.key_data(key)[:2]
-    called = partial(kept_call, _rounded)  # networks have hundreds of roundings; merged with others each has a kernel
-    return cast("jax.Array", lax.platform_dependent(*operands, cpu=called, default=_rounded))
+    return cast("jax.Array", _to_half(jnp.asarray(x, jnp.float32), key))
+
+
+@jax.jit
+def _to_half(x: Any, key: Any) -> jax.Array:
+    first, second = jax.random.key_data(key)[:2]
+    # Networks have hundreds of roundings; merged with what surrounds it, each would have a kernel of its own.
+    called = partial(kept_call, _rounded)
+    return cast("jax.Array", lax.platform_dependent(x, first, second, cpu=called, default=_rounded))
 
 
 def _rounded(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:

@@ -86,8 +86,10 @@ class Updates:
 
     def _by_factor(self, scalar: ir.Value, weight: ir.Value) -> ir.Value:
         """Automatic loss scaling divides every scalar that contains the inverse loss scale by its factor."""
+        if not self.options.automatic_loss_scaling:
+            return scalar
         factor = next((v for n in self.graph for v in n.inputs if v is not None and v.name == FACTOR), None)
-        if not self.options.automatic_loss_scaling or factor is None:
+        if factor is None:
             return scalar
         key = f"{scalar.name}/{FACTOR}"
         if key not in self.sources:
