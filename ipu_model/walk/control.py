@@ -166,8 +166,15 @@ def _increment(body: Any, out: Any, var: Any) -> int | None:
     return None
 
 
-def cond(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozenset[int]) -> list[int]:
-    """Every branch in a frame of its own; pricing counts the most expensive one."""
+def cond(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozenset[int]) -> list[int]:
+    """Every branch in a frame of its own; pricing counts the most expensive one.
+
+    Of branches by platform the default, in place: an IPU is none of the platforms that JAX names.
+    """
+    platforms = eqn.params.get("branches_platforms")
+    if platforms:
+        chosen = eqn.params["branches"][platforms.index(None) if None in platforms else 0]
+        return _in_place(w, chosen, eqn.outvars, args[1:], stack, to_host)
     results = [w.new(w.tensor(v.aval)) for v in eqn.outvars]
     args = _on_device(w, args, stack)
     frames: list[int] = []
@@ -194,12 +201,19 @@ def call(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozense
     fitting = [j for j in candidates if _fits(j, eqn)]
     if not fitting:
         return _opaque(w, eqn, args, stack)
-    body, consts = compat.open_jaxpr(fitting[0])
     name = str(eqn.params.get("name") or eqn.primitive.name)
-    frame = w.open("call", name, 1, id(body))
-    outs = w.body(body, [w.constant(c) for c in consts], args, stack, to_host)
+    frame = w.open("call", name, 1, id(compat.open_jaxpr(fitting[0])[0]))
+    results = _in_place(w, fitting[0], eqn.outvars, args, stack, to_host)
     w.close(frame)
-    return [_result(w, o, v) for o, v in zip(outs, eqn.outvars, strict=True)]
+    return results
+
+
+def _in_place(
+    w: Walker, jaxpr: Any, outvars: Sequence[Any], args: Sequence[int], stack: str, to_host: frozenset[int]
+) -> list[int]:
+    body, consts = compat.open_jaxpr(jaxpr)
+    outs = w.body(body, [w.constant(c) for c in consts], args, stack, to_host)
+    return [_result(w, o, v) for o, v in zip(outs, outvars, strict=True)]
 
 
 def _fits(jaxpr: Any, eqn: Any) -> bool:

@@ -237,12 +237,25 @@ def replayer(closed: Any) -> Callable[..., Sequence[Any]]:
     return write
 
 
-def kept_call(function: Callable[..., jax.Array], *operands: jax.Array) -> jax.Array:
-    """A call that XLA does not merge with what surrounds it; on CPUs equal calls have one kernel, compiled once."""
+def one_kernel(function: Callable[..., jax.Array], *operands: Any) -> jax.Array:
+    """The function's result; on CPUs equal calls share one kernel, which XLA compiles once.
+
+    A call that it merges with what surrounds it has a kernel of its own, and networks have hundreds of them.
+    """
     label: Callable[..., contextlib.AbstractContextManager[None]] | None
     label = getattr(xla_metadata, "set_xla_metadata", None)
-    with contextlib.nullcontext() if label is None else label(inlineable="false"):
-        return cast("jax.Array", jax.jit(function)(*operands))
+    if label is None:
+        return function(*operands)
+
+    def merged_inside(*operands: Any) -> jax.Array:
+        with label(inlineable=None):
+            return function(*operands)
+
+    def called(*operands: Any) -> jax.Array:
+        with label(inlineable="false"):
+            return cast("jax.Array", jax.jit(merged_inside)(*operands))
+
+    return cast("jax.Array", jax.lax.platform_dependent(*operands, cpu=called, default=function))
 
 
 def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> Any:

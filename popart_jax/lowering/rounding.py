@@ -7,7 +7,6 @@ recurrent operator are not rounded). Its gradient does the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, cast
 
 import jax
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .._compat.jax import kept_call
+from .._compat.jax import one_kernel
 from ..ops.arrays import as_results
 from ..ops.operator import Trait
 from ..ops.registry import facts
@@ -40,9 +39,7 @@ def to_half(x: Any, key: Any) -> jax.Array:
 @jax.jit
 def _to_half(x: Any, key: Any) -> jax.Array:
     first, second = jax.random.key_data(key)[:2]
-    # Networks have hundreds of roundings; merged with what surrounds it, each would have a kernel of its own.
-    called = partial(kept_call, _rounded)
-    return cast("jax.Array", lax.platform_dependent(x, first, second, cpu=called, default=_rounded))
+    return one_kernel(_rounded, x, first, second)
 
 
 def _rounded(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compat.jax import Tracer
+from .._compat.jax import Tracer, one_kernel
 from ..errors import OpError
 from .arrays import Array
 from .operator import ELEMENTWISE, RANDOM, PopxlClass, gradient, operator
@@ -32,9 +34,19 @@ def check_ratio(ratio: float) -> float:
 
 def drop(x: Array, key: jax.Array, ratio: Any, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """Zero elements with probability `ratio`, scale the kept ones by 1/(1-ratio); returns result and mask."""
-    kept = jnp.asarray(1 - ratio, jnp.float32)  # otherwise x64 would draw 64 bits, which the caller's jit can't lower
-    mask = jax.random.bernoulli(key, kept, shape)
+    mask = kept_places(key, 1 - ratio, shape)
     return keep(x, mask, ratio), mask
+
+
+def kept_places(key: jax.Array, share: Any, shape: Sequence[int]) -> jax.Array:
+    """True at random places, in this share of them."""
+    share = jnp.asarray(share, jnp.float32)  # otherwise x64 would draw 64 bits, which the caller's jit can't lower
+    return cast("jax.Array", _kept_places(key, share, tuple(shape)))
+
+
+@partial(jax.jit, static_argnums=2)
+def _kept_places(key: Any, share: Any, shape: tuple[int, ...]) -> jax.Array:
+    return one_kernel(partial(jax.random.bernoulli, shape=shape), key, share)
 
 
 def keep(x: Array, mask: Any, ratio: Any) -> jax.Array:

@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays import Array, onnx_dtype, times_power_of_two
 from ..cast import from_float8, to_float8
 from ..convolution import flipped
+from ..dropout import kept_places
 from ..operator import SCALED_FLOAT8, UPDATES, PopxlClass, operator
 from ..registry import ProgramState, lowers, resolve
 from . import DOMAIN
@@ -355,7 +356,7 @@ def shaped_dropout(x: Array, seed: Array, /, *, shape: Sequence[int], ratio: flo
 
 
 def _drop(x: Any, seed: Any, shape: Any, ratio: float) -> Any:
-    kept = jax.random.bernoulli(key_of(seed), 1.0 - ratio, shape)
+    kept = kept_places(key_of(seed), 1.0 - ratio, shape)
     scale = 0.0 if ratio >= 1 else 1.0 / (1.0 - ratio)
     return jnp.where(kept, x * jnp.asarray(scale, x.dtype), jnp.zeros((), x.dtype))
 

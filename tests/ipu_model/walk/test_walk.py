@@ -48,6 +48,19 @@ def test_glue_that_reads_gradients_belongs_to_the_backward_pass():
     assert program.steps[-2].scope.phase == "forward"
 
 
+def test_of_branches_by_platform_the_default_is_priced():
+    """An IPU is none of the platforms that JAX names."""
+
+    def by_platform(x):
+        return lax.platform_dependent(x, cpu=lambda x: jnp.exp(jnp.sin(x)), default=jnp.tanh)
+
+    x = jnp.ones((8, 8))
+    program, expected = trace(lambda x: by_platform(x) + x, x), trace(lambda x: jnp.tanh(x) + x, x)
+    ops = [s.op.primitive for s in program.steps if s.op.primitive != "platform_index"]
+    assert ops == [s.op.primitive for s in expected.steps]
+    assert not program.assumptions
+
+
 def test_rematerialised_work_is_marked():
     assert scope.read("transpose(jvp(f))/checkpoint/rematted_computation").recomputed
 
