@@ -36,6 +36,7 @@ from .given import check_key, check_state, check_tree, check_written, typed
 from .inputs import Ready, as_mapping, check_inputs, needed_inputs
 from .partition import Rules
 from .precision import check_not_cut, in_precision, precision
+from .reduced import given_half, in_half
 from .saving import Source, save
 from .sharded import ShardedFunction, shard
 from .shown import TensorSpec, summary_html, summary_line
@@ -96,7 +97,8 @@ class OnnxFunction:
         Parameters
         ----------
         params : mapping of str to array
-            The parameters by name; other stored tensors may be among them.
+            The parameters by name; other stored tensors may be among them. If all the float32 parameters and inputs
+            of the model come in one half precision, it is computed in that, as operators of JAX would be.
         inputs : mapping of str to array, or array
             Inputs by name; the array itself for a model of one input. Initializers may be among them.
         key : jax random key, optional
@@ -208,15 +210,17 @@ class OnnxFunction:
         trains: bool,
         cuts: bool = False,
     ) -> Any:
-        model, updated = self._training_form if trains and self.choice.state else (self.model, {})
-        graph = model.graph
         check_key(key)
-        inputs = as_mapping(graph, inputs)
+        inputs = as_mapping(self.model.graph, inputs)
+        trained = {n: params[n] for n in self.choice.trainable if n in params}
+        half = given_half(self.model.graph, trained, inputs)
+        model, updated = self._form(trains and bool(self.choice.state), half)
+        graph = model.graph
         if self.wide:
             check_not_cut(graph, inputs, params)
         settings = Settings(dict(model.opset_imports), trains, key, memo=OpMemo(), cuts=cuts)
         with self.precision():
-            given = self._checked(params, state or {})
+            given = self._checked(graph, params, state or {})
             wanted = dict.fromkeys([v.name or "" for v in graph.outputs])
             compute = partial(evaluate, graph, want=[*wanted, *updated.values()], settings=settings)
             found = with_automatic_axes(compute, given, check_inputs(graph, inputs), wanted)
@@ -225,9 +229,9 @@ class OnnxFunction:
                 return results
             return results, {n: found[updated[n]] if n in updated else given[n] for n in state}
 
-    def _checked(self, params: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters and state, checked, as arrays of the types that the model computes with."""
-        stored = self.model.graph.initializers
+    def _checked(self, graph: ir.Graph, params: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters and state, checked, as arrays of the types that `graph` computes with."""
+        stored = graph.initializers
         missing = [n for n in self.choice.trainable if n not in params]
         unknown = [n for n in (*params, *state) if n not in stored]
         if missing or unknown:
@@ -247,10 +251,16 @@ class OnnxFunction:
         return given
 
     @cached_property
-    def _training_form(self) -> tuple[ir.Model, dict[str, str]]:
-        """The model with batch statistics, and for each running statistic the tensor with its update."""
-        model = self.plain.clone()
-        return model, update_statistics(model, self.choice.state)
+    def _form(self) -> Callable[[bool, np.dtype | None], tuple[ir.Model, dict[str, str]]]:
+        """The model with batch statistics, or in half precision; and for each running statistic the updated tensor."""
+
+        @cache
+        def form(statistics: bool, half: np.dtype | None) -> tuple[ir.Model, dict[str, str]]:
+            model = self.plain.clone() if statistics else self.model
+            updated = update_statistics(model, self.choice.state) if statistics else {}
+            return model if half is None else in_half(model, half, self.choice.state), updated
+
+        return form
 
     @cached_property
     def initial_state(self) -> dict[str, jax.Array]:

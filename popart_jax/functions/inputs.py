@@ -16,6 +16,7 @@ from ..errors import popart_exception
 from ..lowering.control.values import staged
 from ..ops.cast import HOST_ONLY, convert
 from .feeds import check_fed
+from .reduced import is_half
 
 
 def as_mapping(graph: ir.Graph, inputs: Any) -> Mapping[str, Any]:
@@ -123,7 +124,8 @@ class Ready:
         if all(self._is_fine(name, x) for name, x in given.items()):
             return given
         with self._precision():
-            fed = check_inputs(self._graph, given)
+            ready = check_inputs(self._graph, given)
+        fed = {n: given[n] if self._is_fine(n, given[n]) else x for n, x in ready.items()}
         texts = [n for n, x in fed.items() if isinstance(x, np.ndarray) and x.dtype.kind in "OUS"]
         if texts:
             raise popart_exception(
@@ -134,7 +136,8 @@ class Ready:
     def _is_fine(self, name: str, x: Any) -> bool:
         if type(x) is not np.ndarray:
             return isinstance(x, jax.Array)
-        return x.dtype == self._types.get(name) and truths(x) is x
+        declared = self._types.get(name)
+        return (x.dtype == declared and truths(x) is x) or (declared == np.float32 and is_half(x))
 
 
 _NONE = ir.DataType.UNDEFINED

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -84,12 +85,48 @@ def reduce_precision(model: ir.Model, dtype: np.dtype, keep: Collection[str] = (
     return tuple(kept)
 
 
+def given_half(graph: ir.Graph, params: Mapping[str, Any], inputs: Mapping[str, Any]) -> np.dtype | None:
+    """The half precision that a call asks for by its arrays: the type of all its float32 weights and inputs, if one.
+
+    It is JAX's own promotion, with the model as one operator: where any of them is float32, so is the computation.
+    Python's numbers and whole numbers have no say, nor have inputs alone.
+    """
+    stored = [graph.initializers.get(name) for name in params]
+    weights = {x.dtype for v, x in zip(stored, params.values(), strict=True) if _is_float(v) and hasattr(x, "dtype")}
+    if len(weights) != 1 or (kind := np.dtype(*weights)) not in _HALVES:
+        return None
+    declared = {v.name: v for v in graph.inputs}
+    fed = {x.dtype for n, x in inputs.items() if _is_float(declared.get(n)) and _has_width(x)}
+    return kind if fed <= {kind} else None
+
+
+def in_half(model: ir.Model, dtype: np.dtype, keep: Collection[str] = ()) -> ir.Model:
+    """A copy of a model in half precision; see `reduce_precision`."""
+    copy = model.clone()
+    reduce_precision(copy, dtype, keep)
+    return copy
+
+
+def is_half(x: Any) -> bool:
+    """Whether an array is of half precision."""
+    return getattr(x, "dtype", None) in _HALVES
+
+
+def _is_float(value: ir.Value | None) -> bool:
+    return value is not None and value.dtype is FLOAT
+
+
+def _has_width(x: Any) -> bool:
+    return hasattr(x, "dtype") and jnp.issubdtype(x.dtype, np.inexact)
+
+
 def _convert(value: ir.Value, half: ir.DataType) -> None:
     if value.dtype is not FLOAT:
         return
     value.type = ir.TensorType(half)
-    if value.const_value is not None:
-        value.const_value = _converted(value.const_value, half)
+    if (held := value.const_value) is not None:  # converted where it is read: most weights come with the call
+        convert = partial(_converted, held, half)
+        value.const_value = ir.LazyTensor(convert, half, shape=held.shape, name=held.name, cache=True)
 
 
 def _converted(tensor: Any, half: ir.DataType) -> ir.Tensor[Any]:

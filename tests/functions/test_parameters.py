@@ -264,6 +264,39 @@ def test_half_precision_names_what_stays() -> None:
     np.testing.assert_allclose(np.asarray(y, np.float32), full(weights, x)["y"], rtol=3e-2, atol=3e-2)
 
 
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_half_precision_follows_the_arrays_of_a_call(kind: str) -> None:
+    """As hand-written JAX: all in one half precision is computed in that, anything else is promoted to float32."""
+    fn, params = popart.to_jax(MLP)
+    half, wanted = popart.to_jax(MLP, dtype=kind)
+    x = RNG.normal(size=(5, 3)).astype(np.float32)
+    halved, less = jax.tree.map(lambda p: p.astype(kind), (params, x))
+    want = half(wanted, less)["y"]
+    assert not np.array_equal(want.astype(np.float32), fn(params, x)["y"])  # so it can be told which one was computed
+    for found in (fn(halved, less), jax.jit(fn)(halved, less), fn.jit(halved, less), fn.with_weights(halved)(less)):
+        assert found["y"].dtype == kind
+        np.testing.assert_array_equal(found["y"], want)
+    rounded = jax.tree.map(lambda p: p.astype(np.float32), halved)
+    np.testing.assert_array_equal(fn(halved, x)["y"], fn(rounded, x)["y"])
+    np.testing.assert_array_equal(fn.jit(params, less)["y"], fn(params, less.astype(np.float32))["y"])
+    slopes = jax.grad(lambda p: fn(jax.tree.map(lambda q: q.astype(kind), p), less)["y"].sum().astype(np.float32))
+    assert {g.dtype.name for g in slopes(params).values()} == {"float32"}
+
+
+def test_running_statistics_stay_float32_where_parameters_are_in_half_precision() -> None:
+    text = f"<{HEAD}> g(float[N,2] x) => (float[N,2] y) {{ a = Mul(x, w) y = BatchNormalization(a, s, b, m, v) }}"
+    fn, params = popart.to_jax(parse(text, *(array(n, 2) for n in "wsbmv")))
+    x = RNG.normal(size=(6, 2)).astype(np.float32)
+    halved, less = jax.tree.map(lambda p: p.astype("bfloat16"), (params, x))
+    found, state = fn(halved, less, state=fn.initial_state, training=True)
+    want, wanted = fn(params, x, state=fn.initial_state, training=True)
+    assert found["y"].dtype == "bfloat16"
+    assert {s.dtype.name for s in state.values()} == {"float32"}
+    np.testing.assert_allclose(found["y"].astype(np.float32), want["y"], rtol=5e-2, atol=5e-2)
+    for name in state:
+        np.testing.assert_allclose(state[name], wanted[name], rtol=2e-2, atol=2e-2)
+
+
 def test_float8_parameters_are_stored_only() -> None:
     fn, params = popart.to_jax(MLP, dtype="float8_e4m3fn")
     assert {p.dtype.itemsize for p in params.values()} == {1}
