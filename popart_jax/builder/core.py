@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast, overload
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from ipu_model.whole_files import write_whole
@@ -20,6 +21,7 @@ from ..model.debug import DebugContext, path_of
 from ..model.dtypes import BY_NUMPY, element_type, is_host_type
 from ..model.files.external import save_externally
 from ..model.files.load import load_proto
+from ..model.files.opened import opened
 from ..model.files.save import to_proto
 from ..model.op_names import listed, type_and_shape
 from ..model.tensor_info import _TensorInfoCore
@@ -53,12 +55,12 @@ class _BuilderCore(Placement):
     def __init__(self, modelProtoOrFilename: str | bytes | None = None, *, parent: _BuilderCore | None = None) -> None:
         super().__init__(parent)
         if modelProtoOrFilename is not None:
-            if not isinstance(modelProtoOrFilename, (str, bytes, bytearray, Path)):
+            given = opened(modelProtoOrFilename)
+            if not isinstance(given, (str, bytes, bytearray, Path, onnx.ModelProto)):
                 raise TypeError(
-                    f"modelProtoOrFilename is a file name or a serialised model, got "
-                    f"{type(modelProtoOrFilename).__name__}"
+                    f"modelProtoOrFilename is a file name or a serialised model, got {type(given).__name__}"
                 )
-            open_model(self, load_proto(modelProtoOrFilename))
+            open_model(self, load_proto(given))
 
     def _createSubgraphBuilder(self) -> _BuilderCore:
         return _BuilderCore(parent=self)

@@ -15,7 +15,7 @@ from ..lowering.passes import rewrite_for_kernels, size_masks
 from ..lowering.resolve import check_supported
 from ..model.checks.initializers import check_tensors
 from ..model.extract import ensure_outputs
-from ..model.files.load import ModelLike, read, ready
+from ..model.files.load import ModelLike, read, ready, unwrapped
 from ..model.files.stored import lift, stored_floats
 from ..timings import phase
 from .arrays import stored_arrays
@@ -44,7 +44,7 @@ def to_jax(
 
     Parameters
     ----------
-    model : path, bytes, onnx.ModelProto, onnx_ir.Model or what ``torch.onnx.export`` returns
+    model : path, open binary file, bytes, onnx.ModelProto, onnx_ir.Model or what ``torch.onnx.export`` returns
         The model; 64-bit types are kept exactly. If it declares no outputs, they are the results that no node reads.
     training : bool
         Dropout and batch normalisation behave as in training.
@@ -96,6 +96,7 @@ def to_jax(
     >>> jax.grad(lambda p: fn(p, {"x": x})["loss"])(params)  # doctest: +SKIP
     """
     with phase("load"):
+        model = unwrapped(model)
         loaded = read(model)
     check_tensors(loaded)
     names = split_shared(loaded, split)

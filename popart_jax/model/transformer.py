@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from io import IOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ from .attribute_names import CONSTANT
 from .checks.initializers import check_initializers
 from .checks.onnx_checker import check_model
 from .files.external import is_external, read_external, save_externally
-from .files.load import load_proto
+from .files.load import ModelLike, load_proto
 
 _FIXED_POINT = {
     getattr(TensorProto, name) for name in ("INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64")
@@ -41,9 +42,9 @@ class GraphTransformer:
     """
 
     @checked
-    def __init__(self, modelProtoOrFilename: str | bytes | Path | onnx.ModelProto) -> None:
+    def __init__(self, modelProtoOrFilename: str | bytes | Path | IOBase | onnx.ModelProto) -> None:
         self._proto = onnx.ModelProto()
-        self._proto.CopyFrom(load_proto(modelProtoOrFilename))
+        self._proto.CopyFrom(load_proto(cast("ModelLike", modelProtoOrFilename)))
         check_model(self._proto)
 
     def getModelProto(self) -> bytes:

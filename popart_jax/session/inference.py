@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from .._calls import checked
 from ..errors import logs_errors_of_methods
+from ..model.files.opened import opened
 from .core import SessionCore
 from .devices.devices import DeviceInfo
 from .older_calls import accepts_older_spellings
@@ -25,8 +26,8 @@ class InferenceSession(SessionCore):
 
     Parameters
     ----------
-    fnModel : str or bytes
-        File name or serialised ModelProto.
+    fnModel : str, bytes or open binary file
+        File name or serialised ModelProto; an onnx.ModelProto or onnx_ir.Model will do too.
     dataFlow : DataFlow
         Batches per step and anchors.
     deviceInfo : DeviceInfo
@@ -57,7 +58,7 @@ class InferenceSession(SessionCore):
         userOptions: Any = None,
         name: str = "inference",
     ) -> None:
-        self._start(Asked(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name))
+        self._start(Asked(opened(fnModel), dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name))
         self._in_sync = True
 
     @staticmethod

@@ -6,6 +6,7 @@ from typing import Any
 
 from .._calls import Mismatch, checked
 from ..errors import logs_errors_of_methods
+from ..model.files.opened import opened
 from ..optimizers import Optimizer
 from .core import SessionCore
 from .older_calls import OlderOptimizerMethods, accepts_older_spellings
@@ -18,8 +19,8 @@ class TrainingSession(SessionCore, OlderOptimizerMethods):
 
     Parameters
     ----------
-    fnModel : str or bytes
-        File name or serialised ModelProto.
+    fnModel : str, bytes or open binary file
+        File name or serialised ModelProto; an onnx.ModelProto or onnx_ir.Model will do too.
     dataFlow : DataFlow
         Batches per step and anchors.
     loss : str
@@ -60,7 +61,9 @@ class TrainingSession(SessionCore, OlderOptimizerMethods):
             raise Mismatch(f"loss must be the name of a tensor, got {type(loss).__name__}")
         if not isinstance(optimizer, Optimizer):
             raise Mismatch(f"optimizer must be an Optimizer, got {type(optimizer).__name__}")
-        self._start(Asked(fnModel, dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name, loss, optimizer))
+        self._start(
+            Asked(opened(fnModel), dataFlow, deviceInfo, inputShapeInfo, patterns, userOptions, name, loss, optimizer)
+        )
 
     def getTensorIds(self) -> set[str]:
         """Names of all tensors."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard
+from typing import IO, Any, TypeAlias, TypeGuard
 
 import onnx
 import onnx_ir as ir
@@ -23,12 +23,13 @@ from ..checks.structure import check_structure, every_node
 from ..classic import without_maps
 from ..origin import imported_as_popart
 from ..tensors import StoredTensor, is_packed
-from .external import check_external, is_there
+from .external import check_external, in_memory, is_there
 from .message import check_message
+from .opened import opened
 from .sparse import densified, holds_sparse
 from .stripped import StrippedModel, read_stripped
 
-ModelLike: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
+ModelLike: TypeAlias = "str | Path | bytes | IO[bytes] | onnx.ModelProto | ir.Model"
 
 
 def load(model: ModelLike) -> ir.Model:
@@ -145,20 +146,20 @@ def read(model: ModelLike) -> ir.Model:
     NoModelError
         `model` is something else.
     """
-    model = unwrapped(model)
-    if isinstance(model, ir.Model):
-        return _cloned(model)
-    if isinstance(model, onnx.ModelProto):
-        return from_proto(model, Path())
-    if isinstance(model, (str, Path)) and is_there(Path(model)):
-        return _parse_file(Path(model))
-    return _parse_bytes(_as_bytes(model))
+    given = unwrapped(model)
+    if isinstance(given, ir.Model):
+        return _cloned(given)
+    if isinstance(given, onnx.ModelProto):
+        return from_proto(given, Path())
+    if isinstance(given, (str, Path)) and is_there(Path(given)):
+        return _parse_file(Path(given))
+    return _parse_bytes(_as_bytes(given))
 
 
 def unwrapped(model: Any) -> Any:
-    """The model in what ``torch.onnx.export`` returns, an ONNXProgram; anything else as it is."""
+    """The model in what ``torch.onnx.export`` returns, an ONNXProgram, or in an open file; anything else as it is."""
     held = getattr(model, "model", None)
-    return held if isinstance(held, ir.Model) else model
+    return held if isinstance(held, ir.Model) else opened(model)
 
 
 def _as_bytes(model: str | bytes | Path) -> bytes:
@@ -167,7 +168,7 @@ def _as_bytes(model: str | bytes | Path) -> bytes:
     if isinstance(model, str):
         return model.encode("utf-8", "surrogateescape")
     if not isinstance(model, (bytes, bytearray, memoryview)):
-        kinds = "a path, bytes, an onnx.ModelProto, an onnx_ir.Model or PyTorch's ONNXProgram"
+        kinds = "a path, an open binary file, bytes, an onnx.ModelProto, an onnx_ir.Model or PyTorch's ONNXProgram"
         raise NoModelError(f"A model is {kinds}, not {type(model).__name__}.")
     return bytes(model)
 
@@ -184,7 +185,7 @@ def _cloned(model: ir.Model) -> ir.Model:
         ) from err
 
 
-def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
+def load_proto(model: ModelLike) -> onnx.ModelProto:
     """A model as protobuf, by PopART's rule: the name of an existing file, else a serialised ModelProto.
 
     Raises
@@ -197,13 +198,16 @@ def load_proto(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     return _message(model)
 
 
-def _message(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
-    if isinstance(model, onnx.ModelProto):
-        return model
-    if isinstance(model, (str, Path)) and is_there(Path(model)):
-        data, shown = Path(model).read_bytes(), str(model)
+def _message(model: ModelLike) -> onnx.ModelProto:
+    given = unwrapped(model)
+    if isinstance(given, onnx.ModelProto):
+        return given
+    if isinstance(given, ir.Model):
+        return ir.to_proto(in_memory(_cloned(given)))
+    if isinstance(given, (str, Path)) and is_there(Path(given)):
+        data, shown = Path(given).read_bytes(), str(given)
     else:
-        data = _as_bytes(model)
+        data = _as_bytes(given)
         shown = data[:100].decode("utf-8", "replace")
     try:
         proto = onnx.load_model_from_string(data)
@@ -214,7 +218,7 @@ def _message(model: str | bytes | Path | onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
-def load_stripped(model: str | bytes | Path | onnx.ModelProto) -> StrippedModel:
+def load_stripped(model: ModelLike) -> StrippedModel:
     """`load_proto`, with the data of large initializers outside of the message.
 
     Raises
@@ -225,8 +229,9 @@ def load_stripped(model: str | bytes | Path | onnx.ModelProto) -> StrippedModel:
     if isinstance(model, (str, Path)) and is_there(Path(model)):
         stripped = read_stripped(Path(model)) or StrippedModel(_message(model))
         return _with_files(stripped, Path(model))
-    stripped = None if isinstance(model, onnx.ModelProto) else read_stripped(_as_bytes(model))
-    return stripped or StrippedModel(load_proto(model))
+    given = unwrapped(model)
+    stripped = None if isinstance(given, (onnx.ModelProto, ir.Model)) else read_stripped(_as_bytes(given))
+    return stripped or StrippedModel(load_proto(given))
 
 
 def _with_files(model: StrippedModel, file: Path) -> StrippedModel:
