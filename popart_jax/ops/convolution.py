@@ -170,7 +170,7 @@ class Transposed:
     """Geometry of a transposed convolution, one entry per spatial dimension.
 
     `reach` is the extent of the dilated window; `crop` is the number of elements cut from both sides of the full
-    result, negative where zeros are appended.
+    result, negative where zeros are added.
     """
 
     strides: tuple[int, ...]
@@ -217,16 +217,18 @@ def _crop(
     auto_pad: str,
     output_shape: Sequence[int],
 ) -> tuple[Pads, list[int]]:
-    """Cropping of the full output, and zeros appended where the wanted shape is larger than it."""
+    """Cropping of the full output, and zeros appended where the wanted shape is larger than it.
+
+    Where the windows are smaller than their strides, SAME_UPPER and SAME_LOWER put zeros on both sides: ONNX's formula
+    gives padding below zero. (ONNX Runtime returns less than the shape that ONNX infers there.)
+    """
     rank = len(full)
-    same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
-    if output_shape:
-        wanted = tuple(output_shape)[-rank:]
-    elif same:
-        wanted = tuple(n * s for n, s in zip(sizes, strides, strict=True))
-    else:
+    if not output_shape and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        totals = [f - n * s for f, n, s in zip(full, sizes, strides, strict=True)]
+        return tuple(split_padding(t, auto_pad) for t in totals), [0] * rank
+    if not output_shape:
         return pairs(pads if auto_pad != "VALID" else (), rank), [0] * rank
-    totals = [f - w for f, w in zip(full, wanted, strict=True)]
+    totals = [f - w for f, w in zip(full, tuple(output_shape)[-rank:], strict=True)]
     halves = tuple(split_padding(max(0, t), auto_pad) for t in totals)
     return halves, [max(0, -t) for t in totals]
 

@@ -100,6 +100,19 @@ def test_round_breaks_ties_as_the_dialect_says() -> None:
     np.testing.assert_array_equal(run("Round", [x], settings={"popart": True})[0], [1, 2, 3, -1, -3])
 
 
+@pytest.mark.parametrize("upper", [True, False])
+@pytest.mark.parametrize(("window", "stride"), [(1, 2), (1, 3), (2, 5), (3, 2)])
+def test_transposed_convolution_of_small_windows_is_padded_on_both_sides(upper: bool, window: int, stride: int) -> None:
+    """Beside ONNX's reference; ONNX Runtime returns less than the shape that ONNX infers."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=s).astype(F32) for s in ((1, 2, 4, 3), (2, 3, window, window))]
+    attributes = {"auto_pad": "SAME_UPPER" if upper else "SAME_LOWER", "strides": [stride] * 2}
+    node = onnx.helper.make_node("ConvTranspose", ["x", "w"], ["y"], **attributes)
+    want = onnx.reference.ReferenceEvaluator(node).run(None, dict(zip("xw", inputs, strict=True)))[0]
+    assert want.shape == (1, 3, 4 * stride, 3 * stride)
+    np.testing.assert_allclose(run("ConvTranspose", inputs, **attributes)[0], want, atol=1e-5)
+
+
 @pytest.mark.parametrize("axis", [0, 1, -2])
 def test_opset_6_aligns_the_second_operand_at_an_axis(axis: int) -> None:
     x, y = np.arange(24, dtype=F32).reshape(2, 3, 4), np.arange(6, dtype=F32).reshape(2, 3)
