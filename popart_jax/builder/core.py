@@ -20,7 +20,7 @@ from ..model.checks.onnx_checker import check_model
 from ..model.debug import DebugContext, path_of
 from ..model.dtypes import BY_NUMPY, element_type, is_host_type
 from ..model.files.external import save_externally
-from ..model.files.load import load_proto
+from ..model.files.load import ModelLike, load_proto
 from ..model.files.opened import opened
 from ..model.files.save import to_proto
 from ..model.op_names import listed, type_and_shape
@@ -60,7 +60,7 @@ class _BuilderCore(Placement):
                 raise TypeError(
                     f"modelProtoOrFilename is a file name or a serialised model, got {type(given).__name__}"
                 )
-            open_model(self, load_proto(given))
+            open_model(self, load_proto(cast("ModelLike", given)))
 
     def _createSubgraphBuilder(self) -> _BuilderCore:
         return _BuilderCore(parent=self)

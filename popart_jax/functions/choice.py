@@ -4,8 +4,8 @@ By default every float weight is a parameter, wherever the file stores it, excep
 
 - running statistics of batch normalisation, which are state;
 - scales and zero points of quantisation;
-- operands that an operator needs while it is traced (sizes, axes, limits), the limits of a Clip, and operands of
-  operators whose results are never floating point (comparisons);
+- operands that an operator needs while it is traced (sizes, axes, limits), and what these are computed from; the limits
+  of a Clip, and operands of operators whose results are never floating point (comparisons);
 - zeros as the initial state of a recurrent layer, unless the exporter marked them as a parameter;
 - attention masks: tensors of nothing but zeros and very negative numbers;
 - constants that a Builder or a GraphTransformer made, and those of programs that PyTorch's older exporter wrote;
@@ -121,7 +121,7 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
     settings = {_SETTINGS.get(node.op_type, "") if at and not node.domain else "" for node, at in uses}
     if len(settings) == 1 and "" not in settings:
         return settings.pop()
-    if uses and all(_is_out_of_reach(node, at, opsets) for node, at in uses):
+    if uses and all(_is_out_of_reach(node, at, opsets) or _only_sizes(node, opsets) for node, at in uses):
         return "no gradient reaches it"
     kind = one.metadata.get(_KIND)
     if kind == "PARAMETER":
@@ -180,6 +180,32 @@ def _is_out_of_reach(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
         and not any(_FLOATS.search(kind) for o in schema.outputs for kind in o.types)
         and not _has_bodies(node)
     )
+
+
+def _only_sizes(node: ir.Node, opsets: Mapping[str, int]) -> bool:
+    """Whether a node's results end in whole numbers or in operands that are needed while tracing, after a few nodes."""
+    pending, seen = [node], {node}
+    while pending and len(seen) <= _FEW:
+        current = pending.pop()
+        uses = [use for v in current.outputs for use in v.uses()]
+        if any(v.is_graph_output() for v in current.outputs) or not uses or _has_bodies(current):
+            return False
+        further = [use.node for use in uses if not _is_size(use.node, use.idx, opsets)]
+        pending += [one for one in further if one not in seen]
+        seen.update(further)
+    return not pending
+
+
+_FEW = 16
+"""Nodes between a number of the file and the sizes that are computed from it."""
+
+
+def _is_size(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
+    if node.op_type == "Cast" and not node.domain:
+        to = node.attributes.get("to")
+        return to is not None and not ir.DataType(to.as_int()).is_floating_point()
+    row = resolve(node.domain, node.op_type, _version(node, opsets))
+    return row is not None and row.is_static(at)
 
 
 def operand_name(node: ir.Node, at: int, opsets: Mapping[str, int]) -> str:

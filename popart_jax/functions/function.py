@@ -27,6 +27,7 @@ from ..lowering.interpreter import Settings, evaluate
 from ..lowering.op_memo import OpMemo
 from ..lowering.passes import compiler_options
 from ..lowering.passes.autotune import folder as findings_folder
+from ..lowering.read_while_tracing import read_while_tracing
 from ..ops.symbols import at_run_time, holds_symbols
 from .arrays import stored_arrays
 from .by_shapes import ByShapes, in_order
@@ -359,9 +360,9 @@ class OnnxFunction:
         check_tree(params, self.choice.trainable, self.model.graph.initializers)
         options = compiler_options(self.model.graph, training=self.training, platform=jax.default_backend())
         where = findings_folder(str(autotune) if isinstance(autotune, Path) else autotune)
-        frozen = stored_arrays(
-            self.model.graph, [n for n in self.model.graph.initializers if n in self._stored], self.wide
-        )
+        known = read_while_tracing(self.model.graph, self.model.opset_imports)
+        fed = [n for n in self.model.graph.initializers if n in self._stored and n not in known]
+        frozen = stored_arrays(self.model.graph, fed, self.wide)
         weights = {**frozen, **{n: x if hasattr(x, "dtype") else np.asarray(x) for n, x in params.items()}}
         facts = partial(self._facts, weights)
         return Inference(self, weights, options, self.precision, where, facts, self._ready, self._in_order)

@@ -126,7 +126,7 @@ def _convert(value: ir.Value, half: ir.DataType) -> None:
     value.type = ir.TensorType(half)
     if (held := value.const_value) is not None:  # converted where it is read: most weights come with the call
         convert = partial(_converted, held, half)
-        value.const_value = ir.LazyTensor(convert, half, shape=ir.Shape(held.shape), name=held.name, cache=True)
+        value.const_value = ir.LazyTensor(convert, half, shape=ir.Shape(held.shape.numpy()), name=held.name, cache=True)
 
 
 def _converted(tensor: Any, half: ir.DataType) -> ir.Tensor[Any]:

@@ -124,7 +124,7 @@ def _check(written: Path, source: Source) -> None:
 
 
 def _was_refused(source: Source) -> bool:
-    given = source.model
+    given: Any = source.model  # no open file any more
     try:
         if isinstance(given, (str, Path)) and Path(given).is_file():
             onnx.checker.check_model(str(given))

@@ -248,6 +248,32 @@ def test_merged_initializers_are_told_apart_again() -> None:
         popart.to_jax(model, split="nothing")
 
 
+@pytest.mark.parametrize(
+    ("end", "rows"),
+    [
+        ("i = Cast<to = 7>(share)", 0),
+        ("t = Mul(share, six) i = Cast<to = 7>(t)", 3),
+        ("n = Shape<start = 0, end = 1>(x) f = Cast<to = 1>(n) t = Mul(f, share) r = Floor(t) i = Cast<to = 7>(r)", 4),
+    ],
+)
+def test_numbers_that_end_in_sizes_are_no_parameters(end: str, rows: int) -> None:
+    """They must be known where the shapes are, under `jit` and beside fixed weights too."""
+    text = f"<{HEAD}> g(float[8,2] x) => (float[N,2] y) {{ {end} a = Slice(x, zero, i) y = Mul(a, w) }}"
+    numbers = {"share": np.float32([0.5]), "six": np.float32([6]), "zero": np.array([0])}
+    used = [onnx.numpy_helper.from_array(x, name) for name, x in numbers.items() if name in end or name == "zero"]
+    fn, params = popart.to_jax(parse(text, array("w", 2), *used))
+    assert list(params) == ["w"]
+    x = RNG.normal(size=(8, 2)).astype(np.float32)
+    want = x[:rows] * params["w"]
+    for found in (fn(params, x), jax.jit(fn)(params, x), fn.with_weights(params)(x)):
+        np.testing.assert_allclose(found["y"], want, rtol=1e-6)
+
+
+def test_what_ends_in_labels_stays_a_parameter() -> None:
+    text = f"<{HEAD}> g(float[N,2] x) => (int64[N,1] y) {{ a = Mul(x, w) b = Add(a, c) y = ArgMax<axis = 1>(b) }}"
+    assert set(popart.to_jax(parse(text, array("w", 2), array("c", 2)))[1]) == {"w", "c"}
+
+
 def test_half_precision_names_what_stays() -> None:
     model = parse(
         f"<{HEAD}> g(float[N,3,4,4] x) => (float[N,2,8,8] y) {{ a = Conv(x, w) "
