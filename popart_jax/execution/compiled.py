@@ -11,8 +11,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from .._compat.jax import compile_with, forget_effects
+from .._compat.jax import compile_with, forget_effects, setting
 from ..buffers import give_back
+from ..errors import popart_exception
 from ..limits import limits
 from ..lowering.full_precision import full_precision
 from ..lowering.on_load.stages import Stages, in_stages, preparation_of
@@ -53,8 +54,13 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
     Raises
     ------
     popart_exception
-        A node can't be translated; the message names it.
+        A node can't be translated, and the message names it; or `jax_disable_jit` is set.
     """
+    if setting("jax_disable_jit"):
+        raise popart_exception(
+            "Sessions run compiled programs, and jax_disable_jit is set, under which JAX compiles and runs none.\n"
+            "  fix: put the session into `with jax.disable_jit(False):`; for one operator after another use to_jax."
+        )
     mesh = None if single_device else mesh_for(step.replicas, step.parts)
     whole = full_precision()(replicate(step.flat, step.in_axes, step.out_axes, step.replicas, mesh))
     arguments = step.arguments(mesh)

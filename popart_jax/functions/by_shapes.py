@@ -255,6 +255,6 @@ def _shared(stages: Stages) -> str:
 def _write(path: Path, made: Compiled) -> None:
     """Write one program; only results of dictionaries and lists of arrays can be described in the file."""
     results = jax.tree.unflatten(made.out, range(made.out.num_leaves))
-    if json.loads(json.dumps(results)) != results:
+    if json.loads(json.dumps(results, default=str)) != results:
         raise popart_exception("its results are no dictionaries and lists of arrays")
     write_programs(path, path.stem, {_MAIN: made}, None, {_FACTS: {"results": results, "shared": made.shared}})

@@ -28,6 +28,7 @@ from ..lowering.op_memo import OpMemo
 from ..lowering.passes import compiler_options
 from ..lowering.passes.autotune import folder as findings_folder
 from ..lowering.read_while_tracing import read_while_tracing
+from ..ops.later import LATER
 from ..ops.symbols import at_run_time, holds_symbols
 from .arrays import stored_arrays
 from .by_shapes import ByShapes, in_order
@@ -156,8 +157,8 @@ class OnnxFunction:
         @wraps(jitted)
         def call(params: Any, inputs: Any, key: Any, state: Any, trains: bool) -> Any:
             if beside_jax.folder() is None:
-                return self._in_order(jitted(params, inputs, key, state, trains))
-            return self._in_order(self._kept(trains)(params, inputs, key, state))
+                return _with_texts(self._in_order(jitted(params, inputs, key, state, trains)))
+            return _with_texts(self._in_order(self._kept(trains)(params, inputs, key, state)))
 
         return call
 
@@ -168,7 +169,7 @@ class OnnxFunction:
 
         def call(params: Any, inputs: Any, key: Any, state: Any, trains: bool) -> Any:
             found = cast("Any", jitted(params, inputs, key, state, trains))
-            return self._in_order(jax.tree.map(_cut, found, is_leaf=_is_uncut))
+            return _with_texts(self._in_order(jax.tree.map(_cut, found, is_leaf=_is_uncut)))
 
         return self.exactly(call)
 
@@ -226,6 +227,9 @@ class OnnxFunction:
             compute = partial(evaluate, graph, want=[*wanted, *updated.values()], settings=settings)
             found = with_automatic_axes(compute, given, check_inputs(graph, inputs), wanted)
             results = {name: _traced(found[name]) if staged() else found[name] for name in wanted}
+            if results and all(x is LATER for x in results.values()):
+                words = "it makes texts, which stay on the host; call the function outside jit."
+                raise popart_exception(f"Nothing of this model can be compiled: {words}")
             if state is None:
                 return results
             return results, {n: found[updated[n]] if n in updated else given[n] for n in state}
@@ -420,6 +424,14 @@ def _are_concrete(tree: Any) -> bool:
     leaves = jax.tree.leaves(tree)
     kinds = (getattr(getattr(x, "dtype", None), "kind", None) for x in leaves if not isinstance(x, (int, float)))
     return not any(isinstance(x, Tracer) for x in leaves) and all(k is not None and k in "biufcV" for k in kinds)
+
+
+def _with_texts(results: Any) -> Any:
+    """Results of a compiled call; it has no texts, which the walk outside of `jit` has."""
+    outputs = cast("Any", results[0] if isinstance(results, tuple) else results)
+    if any(x is LATER for x in outputs.values()):
+        raise TypeError("texts are made on the host")
+    return results
 
 
 def _is_uncut(x: Any) -> bool:

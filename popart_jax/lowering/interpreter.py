@@ -19,6 +19,7 @@ from ..errors import OpError, SizeUnknownError, popart_exception, poplibs_except
 from ..model.op_names import describe, op_names
 from ..ops import symbols, varying
 from ..ops.arrays import as_results
+from ..ops.later import LATER
 from ..ops.operator import Trait
 from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.registry import facts
@@ -261,6 +262,9 @@ def run_step(step: Step, walk: Walk) -> None:
 def _run_step(step: Step, walk: Walk) -> None:
     node = step.node
     operands = [None if v is None else walk.read(v) for v in node.inputs]
+    if any(x is LATER for x in operands):
+        walk.env.update(dict.fromkeys(node.outputs, LATER))
+        return
     try:
         several = walk.padded or step.lowering.takes_fill or is_bounded(node)
         found = None if walk.settings.popart else known_length.computed(node, operands, walk)

@@ -16,6 +16,7 @@ from .._compat.jax import Tracer
 from ..errors import popart_exception
 from .arrays import Array, device_dtype, is_float, is_text, namespace, onnx_dtype, times_power_of_two
 from .kernels import IPU, platform
+from .later import LATER
 from .operator import ELEMENTWISE, FOLDS, MOVES_DATA, MOVES_ROWS, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
 from .registry import lowers
 
@@ -28,9 +29,9 @@ E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 _TEXT = 8
 
 
-def to_text(x: Array) -> np.ndarray:
+def to_text(x: Array) -> Any:
     """Elements as Python strings, in ONNX's notation of floats."""
-    return np.asarray(x).astype(np.str_).astype(object)
+    return LATER if isinstance(x, Tracer) else np.asarray(x).astype(np.str_).astype(object)
 
 
 def from_text(x: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -12,16 +12,17 @@ import numpy as np
 from .._compat.jax import Tracer
 from ..errors import popart_exception, until_compiled
 from .arrays import Array, is_text, namespace, normal_axis, wrap_indices
+from .later import LATER
 from .operator import FOLDS, MOVES_DATA, MOVES_ROWS, ROUNDS, PopxlClass, gradient, operator
 from .registry import lowers
 from .symbols import is_symbol
 from .two_way import with_jvp
 
 
-def _read(data: Array, index: tuple[Any, ...]) -> Array:
+def _read(data: Array, index: tuple[Any, ...]) -> Any:
     """XLA's gather without handling of indices out of range; texts are read on the host."""
     if is_text(data):
-        return np.asarray(data[_known(index)], object)
+        return LATER if _is_traced(index) else np.asarray(data[_known(index)], object)
     return jnp.asarray(data).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
@@ -131,6 +132,10 @@ _UPDATES: dict[str, Callable[[Any], Callable[[Any], jax.Array]]] = {
 }
 _OF_BOOLS = {"add": "max", "mul": "min"}
 """Sums and products of truth values, as NumPy and ONNX Runtime have them: or, and."""
+
+
+def _is_traced(index: tuple[Any, ...]) -> bool:
+    return any(isinstance(i, Tracer) for i in index)
 
 
 def _known(index: tuple[slice | Array, ...]) -> tuple[slice | np.ndarray, ...]:

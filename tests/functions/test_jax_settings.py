@@ -52,3 +52,20 @@ def test_a_setting_of_the_caller(name: str, network: tuple[Any, Any, Any, Any]) 
         np.testing.assert_allclose(result["y"], want, rtol=2e-5, atol=1e-6)
     for weight, slope in slopes.items():
         np.testing.assert_allclose(gradient[weight], slope, rtol=1e-3, atol=1e-5)
+
+
+def test_sessions_say_that_they_need_compiled_programs() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g(float[2] x) => (float[2] y) { y = Neg(x) }'
+    )
+    flow = popart_jax.DataFlow(1, {"y": popart_jax.AnchorReturnType("All")})
+    device = popart_jax.DeviceManager().createIpuModelDevice({})
+    with jax.disable_jit():
+        session = popart_jax.InferenceSession(model, flow, device)
+        with pytest.raises(popart_jax.popart_exception, match=r"jax_disable_jit(.|\n)*fix: .*disable_jit\(False\)"):
+            session.prepareDevice()
+        with jax.disable_jit(False):
+            session.prepareDevice()
+            anchors = session.initAnchorArrays()
+            session.run(popart_jax.PyStepIO({"x": np.float32([1, 2])}, anchors))
+    np.testing.assert_array_equal(anchors["y"], [-1, -2])

@@ -192,3 +192,31 @@ def test_dictionaries() -> None:
     given = model("DictVectorizer", scores, string_vocabulary=["yes", "maybe", "no"])
     (vector,) = backend.run_model(given, {"x": {"no": 2.0, "yes": 1.0}})
     assert vector.tolist() == [[1.0, 0.0, 2.0]]
+
+
+LABELLED = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 1]> g(float[N,2] x) => (string[M] label, float[N,3] scores)
+    <string[3] names = {"a", "bb", "c"}, int64[1] all = {-1}, float[2,3] w = {1.0, 0.0, -1.0, 0.5, 1.0, -0.5}>
+    { y = MatMul(x, w) z = Softmax<axis = 1>(y) scores = Mul(z, z) best = ArgMax<axis = 1>(scores)
+      %s label = Reshape(found, all) }"""
+
+
+@pytest.mark.parametrize(
+    "pick", ["found = ai.onnx.ml.ArrayFeatureExtractor(names, best)", "found = Gather(names, best)"]
+)
+def test_scores_are_computed_under_jit_where_labels_are_texts(pick: str) -> None:
+    model = onnx.parser.parse_model(LABELLED % pick)
+    fn, params = to_jax(model)
+    x = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    label, scores = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    assert len(set(label)) > 1
+    for _ in range(2):
+        np.testing.assert_array_equal(fn(params, x)["label"], label)
+    for found in (jax.jit(fn)(params, x), fn.jit(params, x), fn.with_weights(params)(x)):
+        np.testing.assert_allclose(found["scores"], scores, rtol=1e-5)
+        with pytest.raises(popart_exception, match="outside jit, for texts"):
+            np.asarray(found["label"])
+    slope = jax.jit(jax.grad(lambda p: fn(p, x)["scores"][:, 0].sum()))(params)["w"]
+    step = np.zeros((2, 3), np.float32)
+    step[0, 1] = 1e-2
+    moved = [fn({"w": params["w"] + way * step}, x)["scores"][:, 0].sum() for way in (1, -1)]
+    np.testing.assert_allclose(slope[0, 1], (moved[0] - moved[1]) / 2e-2, rtol=1e-2)

@@ -12,6 +12,7 @@ import numpy as np
 from ..._compat.jax import Tracer
 from ...errors import popart_exception
 from ..arrays import Array, is_float, is_text, wrap_indices
+from ..later import LATER
 from ..registry import Static, lowers
 from .scores import ML, floating
 
@@ -20,6 +21,8 @@ from .scores import ML, floating
 def array_feature_extractor(x: Any, indices: Array, /) -> Any:
     """Elements of the last axis; a vector gives one row."""
     where = wrap_indices(indices.reshape(-1), x.shape[-1])
+    if is_text(x) and isinstance(where, Tracer):
+        return LATER
     picked = x[..., np.asarray(where)] if is_text(x) else jnp.asarray(x)[..., where]
     return picked[None] if x.ndim == 1 else picked
 
@@ -94,17 +97,9 @@ def one_hot_encoder(
 
 
 def _mapped(x: Any, keys: Sequence[Any], values: np.ndarray, default: Any) -> Any:
-    """Elements looked up among keys, the last of equal keys counting; NaN finds NaN.
-
-    Raises
-    ------
-    popart_exception
-        Text keys or values with data known only at run time: texts are on the host.
-    """
+    """Elements looked up among keys, the last of equal keys counting; NaN finds NaN."""
     if isinstance(x, Tracer):
-        if values.dtype.kind in "OUS":
-            raise popart_exception("it makes texts, which stay on the host; call the function outside jit")
-        return _traced_map(x, keys, values, default)
+        return LATER if values.dtype.kind in "OUS" else _traced_map(x, keys, values, default)
     table = {_plain(k): v for k, v in zip(keys, values, strict=True)}
     flat = [table.get(_plain(e), default) for e in np.asarray(x).reshape(-1).tolist()]
     return np.asarray(flat, values.dtype).reshape(np.shape(x)) if flat else np.zeros(np.shape(x), values.dtype)

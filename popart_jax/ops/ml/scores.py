@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import popart_exception
 from ..arrays import Array, as_index, device_dtype
+from ..later import named_by
 
 ML = "ai.onnx.ml"
 
@@ -50,9 +51,9 @@ def floating(x: Array) -> Array:
 
 
 def named(index: Array, labels: Sequence[Any]) -> Any:
-    """Class labels by position; text labels need known values."""
+    """Class labels by position."""
     if labels and isinstance(labels[0], str):
-        return np.asarray(labels, object)[np.asarray(index)]
+        return named_by(labels, index)
     return (
         jnp.asarray(np.asarray(labels, np.int64)).astype(device_dtype(np.int64))[index] if labels else as_index(index)
     )
