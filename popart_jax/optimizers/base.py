@@ -100,6 +100,10 @@ class Optimizer:
         """Whether a weight has values of its own."""
         return any(m.hasSpecific(weight) for m in self._maps.values())
 
+    def specific_weights(self) -> list[str]:
+        """Names of the weights with values of their own, in order."""
+        return sorted({name for m in self._maps.values() for name in m.specific()})
+
     def value(self, field: str, weight: str | None = None) -> OptimizerValue:
         """Value of one hyperparameter, for a weight or by default."""
         values = self._maps[field]

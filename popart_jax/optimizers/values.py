@@ -77,6 +77,10 @@ class OptimizerValueMap:
         """Whether a weight (or any) has a value of its own."""
         return bool(self._specific) if weight is None else weight in self._specific
 
+    def specific(self) -> Collection[str]:
+        """Names of the weights with a value of their own."""
+        return self._specific.keys()
+
     @logs_errors
     def insert(self, weight: str, value: OptimizerValue) -> None:
         """Set the value of one weight.

@@ -120,6 +120,16 @@ def folded(b: popart.Builder) -> str:
     return b.aiOnnx.constant(np.ones(2, np.float32))
 
 
+def dead_subgraph(builder: popart.Builder) -> str:
+    """A call whose operators lead to no output: it returns its argument."""
+    callee = builder.createSubgraphBuilder()
+    callee.setGraphName("dead")
+    inner = callee.addUntypedInputTensor("inner")
+    callee.aiOnnx.relu([inner])
+    callee.addOutputTensor(inner)
+    return builder.aiGraphcore.call([x(builder, 2)], 1, callee)[0]
+
+
 def cycles_too_early() -> None:
     options = nets.make_options(instrumentWithHardwareCycleCounter=True)
     session = training(userOptions=options)
@@ -184,6 +194,11 @@ TABLE: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "device option": (lambda: popart.DeviceManager().createIpuModelDevice({"foo": 1}), OLD, "Invalid option"),
     "three IPUs": (lambda: popart.DeviceManager().acquireAvailableDevice(3), OLD, "must be a power of two"),
     "nothing to do": (infer(folded), OLD, "All operations in the main graph were pruned, nothing to compute"),
+    "nothing to do in a subgraph": (
+        infer(dead_subgraph),
+        OLD,
+        "All operations in graph dead were pruned, nothing to compute",
+    ),
 }
 
 

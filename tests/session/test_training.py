@@ -370,3 +370,14 @@ def test_weights_behind_an_operator_without_gradient_are_named(activation, warne
         popart.TrainingSession(builder.getModelProto(), flow, loss, popart.ConstSGD(0.1), device)
     assert ("PRelu has no gradient in PopART" in caplog.text) == warned
     assert ("are not trained: 'slope', 'w'." in caplog.text) == warned
+
+
+@pytest.mark.parametrize(("name", "warned"), [("w", False), ("W", True)])
+def test_values_of_a_weight_that_does_not_exist_are_said_to_have_no_effect(name, warned, caplog):
+    optimizer = sgd(0.5)
+    optimizer.insertSpecific(name, {"learningRate": (0.25, True)})
+    with caplog.at_level("WARNING"):
+        session = train(linear()[0], {"loss": "Sum"}, optimizer)
+    assert ("insertSpecific was called for 'W', which is no weight of the model" in caplog.text) == warned
+    run(session, x=np.ones(3, np.float32))
+    np.testing.assert_allclose(weights_of(session, w=linear()[1])["w"], linear()[1] - (0.5 if warned else 0.25))

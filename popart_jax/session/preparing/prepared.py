@@ -38,7 +38,7 @@ from ..checks.serialized_products import check_serialised_matmuls
 from ..patterns_api import check_mandatory, guarded
 from ..requests import Request
 from . import gradients, loss_scale, source
-from .anchoring import GRADIENT, anchors_of, source_of
+from .anchoring import GRADIENT, anchors_of
 from .compile_cache import Model, cache_file, key_of, stored_types
 from .described import Described
 from .hyper import HyperLayout
@@ -48,6 +48,7 @@ from .rules import Picked, take_onnx_rules
 from .shards import split_over_devices
 from .source import HostVariable
 from .training import StepParts, with_training
+from .work import check_subgraphs, check_work
 
 _MOST_MICRO_BATCHES = 2**31 - 1  # a loop's counter is an INT32 on the device
 
@@ -128,7 +129,9 @@ def prepare(request: Request) -> Prepared:
         session = Described(request, read.source, given, base, host_types(given, types), weights, constants=constants)
         saved = {name: tensor.numpy() for name, tensor in read.optimizer_state.items()}
         step = with_training(session, types, {**saved, **values})
-    _check_work(step.program, request.data_flow.anchors())
+    check_work(step.program, request.data_flow.anchors())
+    if request.strict:
+        check_subgraphs(step.program.graph)
     program = _completed(step, model, request)
     program = split_over_devices(program, options.engineOptions, [n for n in weights if n in program.variables])
     prepared = Prepared(
@@ -362,17 +365,3 @@ def _needed_streams(program: Program) -> dict[str, Type]:
             live.update(needs(node))
     read = {v.name for v in live}
     return {n: t for n, t in program.streams.items() if n in read}
-
-
-def _check_work(program: Program, anchors: Collection[str]) -> None:
-    """Raise when no anchor or weight update needs any operator of the model."""
-    training = program.training
-    known = names(program.graph)
-    backward = [a for a in anchors if a.startswith(GRADIENT) and a not in known]
-    if training is not None and (training.rules or any(a != GRADIENT + training.loss for a in backward)):
-        return
-    shown = {source_of(a, known) for a in anchors} | set(program.copies.values())
-    makers = [known[n].producer() for n in shown if n in known]
-    works = any(node is not None and node.op_type != "Constant" for node in makers)
-    if not works and not any(has_effect(node) for node in program.graph):
-        raise popart_exception("All operations in the main graph were pruned, nothing to compute")

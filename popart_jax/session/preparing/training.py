@@ -13,6 +13,7 @@ from ...execution import Program, Structure, Training, Type
 from ...execution.describe import update_types
 from ...execution.loss_scaling import Tracking, shown_types
 from ...execution.program import PREVIOUS_SCALE, SCALE_RATIO
+from ...logs import module_logger
 from ...optimizers import Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
 from ..options.session_options import SessionOptions
@@ -77,6 +78,7 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
     gradients.warn_of_untrained(graph, differentiated, session.variables.keys() - base.copies.keys(), types)
     for name in trained:
         optimizer.check_state_types(name)
+    _warn_of_unknown(optimizer, session.variables)
     clips = clip_groups(optimizer, trained)
     track = None
     if options.automaticLossScalingSettings.enabled:
@@ -140,6 +142,15 @@ def _weights(session: Described, trained: Collection[str]) -> dict[str, Weight]:
 def _counter(reduction: Reduction) -> str:
     """Name of the counter of micro-batches, which only the running mean has."""
     return "Counter___mean" if reduction.accumulate and reduction.mean and reduction.running else ""
+
+
+def _warn_of_unknown(optimizer: Optimizer, weights: Collection[str]) -> None:
+    """Log values of `insertSpecific` for tensors that are no weights: PopART never looks them up."""
+    for name in optimizer.specific_weights():
+        if name not in weights:
+            module_logger("session").warning(
+                "insertSpecific was called for '%s', which is no weight of the model: its values have no effect.", name
+            )
 
 
 def _further_scalars(training: Training, state: Collection[str]) -> list[str]:
