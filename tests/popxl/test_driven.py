@@ -91,3 +91,25 @@ def test_too_large_a_program_fills_the_error_that_is_given(monkeypatch):
     assert "needs" in str(outcome)
     with pytest.raises(popart.OutOfMemoryException):
         popart.InferenceSession.fromIr(ir, device).prepareDevice()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (("All",), [[0, 1], [2, 3], [4, 5], [6, 7]]),
+        (("Final",), [6, 7]),
+        (("EveryN", 2), [[2, 3], [6, 7]]),
+        (("Sum",), [12, 16]),
+    ],
+)
+def test_return_types_of_anchors(kind, expected):
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        source, sink = popxl.h2d_stream((2,), popxl.float32, "x"), popxl.d2h_stream((2,), popxl.float32, "y")
+        ops.repeat(ir.create_graph(lambda: ops.host_store(sink, ops.host_load(source) + 0.0)), 4)
+    ir._pb_ir.setDataFlow(popart.DataFlow(4, {"y": popart.AnchorReturnType(*kind)}))
+    session = popart.InferenceSession.fromIr(ir, popart.DeviceManager().createCpuDevice())
+    session.prepareDevice()
+    found = session.initAnchorArrays()
+    session.run(popart.PyStepIO({"x": np.arange(8, dtype=np.float32).reshape(4, 2)}, found))
+    np.testing.assert_array_equal(found["y"], expected)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 
+import numpy as np
 import pytest
 
+import popart_jax as popart
 from popart_jax import (
     DeviceConnectionType,
     DeviceManager,
@@ -17,6 +19,8 @@ from popart_jax import (
     syncPatternFromString,
     syncPatternToString,
 )
+
+from . import nets
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -170,3 +174,22 @@ def test_models_of_no_size(manager, options):
 def test_acquired_devices_of_no_size(manager):
     with pytest.raises(popart_exception, match="tilesPerIpu"):
         manager.acquireAvailableDevice(1, tilesPerIpu=-1)
+
+
+def test_a_detached_device_runs_nothing(manager):
+    """Also a run whose step I/O was checked before; attached and loaded again, the session goes on."""
+    device = manager.acquireAvailableDevice(1)
+    text = "g (float[2] x) => (float[2] y) { y = Exp(x) }"
+    session = popart.InferenceSession(nets.model(text), nets.flow(1, {"y": "All"}), device)
+    session.prepareDevice()
+    stepio = popart.PyStepIO({"x": np.zeros(2, np.float32)}, found := session.initAnchorArrays())
+    session.run(stepio)
+    session.run(stepio)
+    device.detach()
+    with pytest.raises(popart.popart_runtime_error, match="The device is not attached"):
+        session.run(stepio)
+    found["y"][:] = 0
+    device.attach()
+    session.loadEngineAndConnectStreams()
+    session.run(stepio)
+    np.testing.assert_array_equal(found["y"], [1, 1])

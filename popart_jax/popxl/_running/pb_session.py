@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...enums import DeviceType
+from ...enums import AnchorReturnTypeId, DeviceType
 from ...errors import popart_exception, popart_runtime_error, poplar_exception
 from ...logs import module_logger
+from ...session.feeding.anchor_arrays import anchor_shape
 from ...session.inference import InferenceSession
 from ..ir import Ir
 from ..session import Session, checked_data
@@ -76,8 +77,15 @@ class PopxlInferenceSession(InferenceSession):
         return self._session
 
     def initAnchorArrays(self) -> dict[str, np.ndarray]:
-        """An array for each stream to the host."""
-        return {s.tensor_id: array for s, array in self._ready().create_host_outputs().items()}
+        """An array for each stream to the host, shaped as its anchor's return type says (All if it has none)."""
+        arrays = {s.tensor_id: array for s, array in self._ready().create_host_outputs().items()}
+        flow, transfers, replicas = self.dataFlow, self._ir.num_host_transfers, self.replicationFactor
+        for stream in self._ready()._programs.d2h.values():
+            name = stream.tensor_id
+            if flow.isAnchored(name):
+                shape = anchor_shape(flow.art(name), transfers, 1, replicas, tuple(stream.shape))
+                arrays[name] = np.empty(shape, arrays[name].dtype)
+        return arrays
 
     def _attached(self) -> Session:
         session = self._ready()
@@ -95,10 +103,14 @@ class PopxlInferenceSession(InferenceSession):
         session = self._attached()
         streams = {s.tensor_id: s for s in session.expected_inputs()}
         inputs = {s: np.reshape(stepio.inputs[n], session._full_input_shape(s.shape)) for n, s in streams.items()}
+        flow = self.dataFlow
         for stream, array in session.run(inputs).items():
-            target = stepio.outputs.get(stream.tensor_id)
+            name = stream.tensor_id
+            target = stepio.outputs.get(name)
             if target is not None:
-                target[...] = array.reshape(target.shape)
+                batches = array.reshape(self._ir.num_host_transfers, -1)
+                returned = _returned(flow.art(name), batches) if flow.isAnchored(name) else batches
+                target[...] = returned.reshape(target.shape)
 
     def setEngineIsLoaded(self, isLoaded: bool) -> None:
         """Whether the program is on the device; for programs that detach by hand."""
@@ -232,6 +244,16 @@ class PopxlInferenceSession(InferenceSession):
         if not self._ready()._has_run:
             raise popart_runtime_error("Must call run before getCycleCount.")
         return cycle_count(id, self._ir._options, lambda: self._modelled, self._ir.num_host_transfers)
+
+
+def _returned(kind: Any, batches: np.ndarray) -> np.ndarray:
+    """What an anchor of a return type shows of the values of all batches (a row each)."""
+    which = kind.id()
+    if which is AnchorReturnTypeId.Final:
+        return batches[-1]
+    if which is AnchorReturnTypeId.EveryN:
+        return batches[kind.rp() - 1 :: kind.rp()]
+    return batches.sum(0, dtype=batches.dtype) if which is AnchorReturnTypeId.Sum else batches
 
 
 def _refusal(method: str, instead: str) -> Callable[..., Any]:

@@ -92,12 +92,17 @@ class DeviceEngine:
         Raises
         ------
         popart_runtime_error
-            There is no engine yet; `what` names the call that needs it.
+            There is no engine yet (`what` names the call that needs it), or its device was detached.
         """
         if self.engine is None:
             raise not_prepared(what)
         if not self.loaded:
             return self.load()
+        if not self.device.isAttached:
+            raise noted(
+                popart_runtime_error("The device is not attached: it was detached after the engine was loaded."),
+                f"{self.device!r}\n  fix: attach it, and call loadEngineAndConnectStreams() again.",
+            )
         if self.device.last_engine is not self._reference:
             self._log_load()
         return self.engine

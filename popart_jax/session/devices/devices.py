@@ -135,6 +135,9 @@ class DeviceInfo:
         """Give the device back."""
         if self._lease is not None and self._attached:
             self._lease.give_back()
+            last = None if self.last_engine is None else self.last_engine()
+            if last is not None:
+                last.check_runs_again()
         self._attached = self._lease is None and self._kind is not DeviceType.OfflineIpu and self._attached
 
     def __enter__(self) -> DeviceInfo:
