@@ -200,7 +200,19 @@ class NamedVariableFactories(DotTree[VariableFactory]):
         memmap_dir: str | None = None,
         read_only_if_exists: bool = False,
     ) -> NamedTensors:
-        """Variables from all factories, in alphabetical order, named ``<prefix>.<key>`` or ``<key>``."""
+        """Variables from all factories, in alphabetical order, named ``<prefix>.<key>`` or ``<key>``.
+
+        Raises
+        ------
+        ValueError
+            A factory is sharded: its graph input takes a shard, which lives in a remote buffer between the runs.
+        """
+        sharded = [k for k, f in self._sorted() if f.replica_sharded]
+        if sharded:
+            raise ValueError(
+                f"The factories {sharded} are sharded over replicas, and their graph inputs take shards.\n"
+                "  fix: init_remote with the buffers of named_variable_buffers, then load_remote."
+            )
         given = (empty, memmap_dir, read_only_if_exists)
         return NamedTensors.from_dict({k: f.create_tensor(_joined(prefix, k), *given) for k, f in self._sorted()})
 

@@ -18,7 +18,12 @@ from popart_jax.popxl_addons.layers import Embedding, LayerNorm, LayerNormDistri
 from popart_jax.popxl_addons.layers.linear_fp8 import LinearFP8
 from popart_jax.popxl_addons.layers.linear_gq import LinearGQ
 from popart_jax.popxl_addons.optimizers import AdamOptimizerStep
-from popart_jax.popxl_addons.remote import create_remote_buffer, load_remote_graph, named_variable_buffers
+from popart_jax.popxl_addons.remote import (
+    create_remote_buffer,
+    load_remote,
+    load_remote_graph,
+    named_variable_buffers,
+)
 from popart_jax.popxl_addons.rts import reduce_replica_sharded_tensor
 from popart_jax.popxl_addons.variable_factory import VariableFactory
 
@@ -267,3 +272,28 @@ def test_a_float8_layer_multiplies_what_the_host_casts(metric):
     ]
     for stream, wanted in zip(streams, expected, strict=True):
         np.testing.assert_allclose(found[stream].astype(np.float32), wanted, rtol=2e-3, atol=2e-3)
+
+
+class Sharded(addons.Module):
+    """A product with a weight of which each replica holds a part."""
+
+    def build(self, x: popxl.Tensor) -> popxl.Tensor:
+        weight = self.add_replica_sharded_variable_input("w", lambda: np.eye(4, dtype=np.float32) * 3)
+        return x @ addons.gather_replica_sharded_tensor(weight)
+
+
+def test_sharded_factories_make_their_variables_in_buffers():
+    ir = popxl.Ir(replication=2)
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable(np.arange(8, dtype=np.float32).reshape(2, 4))
+        factories, graph = Sharded().create_graph(x)
+        with pytest.raises(ValueError, match=r"The factories \['w'\] are sharded over replicas"):
+            factories.init()
+        buffers = named_variable_buffers(factories)
+        factories.init_remote(buffers)
+        (y,) = graph.bind(load_remote(buffers)).call(x)
+        sink = popxl.d2h_stream(y.shape, y.dtype)
+        popxl.ops.host_store(sink, y)
+    with popxl.Session(ir, "ipu_model") as session:
+        found = session.run()[sink]
+    np.testing.assert_array_equal(found, np.stack([3 * np.arange(8).reshape(2, 4)] * 2))
