@@ -121,8 +121,11 @@ def search(
     Raises
     ------
     ValueError
-        An unknown figure, an empty range, a start outside the bounds, or no program within the limits was found; the
-        message says how near the best one came.
+        An unknown figure, no size or an empty range, a start outside the bounds, or no program within the limits was
+        found; the message says how near the best one came.
+    TypeError
+        The function takes other names than the bounds have, or makes no program of such values (of a negative width,
+        say); the message names the sizes.
 
     Examples
     --------
@@ -136,6 +139,8 @@ def search(
     """
     check_sizes("search", most=most)
     check_kind("bounds", bounds, Mapping, "a dictionary of sizes by name")
+    if not bounds:
+        raise ValueError("search: bounds name no size, so there is nothing to search")
     grid = {name: _values(name, given) for name, given in bounds.items()}
     here = {name: len(values) // 2 for name, values in grid.items()} | _positions(start or {}, grid)
     planner = _Planner(fn_of_sizes, grid, target, _figure(objective), _limits(limits or {}), most)
@@ -232,6 +237,9 @@ class _Planner:
             report = self._report(self.fn(**sizes))
         except ValueError as err:
             return Tried(sizes, math.inf, math.inf, str(err))
+        except TypeError as err:
+            given = ", ".join(f"{name}={value!r}" for name, value in sizes.items())
+            raise TypeError(f"search: there is no program of {given}: {err}") from err
         over = [_over(float(figure(report)), float(most(report))) for figure, most in self.limits]
         found = Tried(sizes, float(self.objective(report)), max(0.0, *over))
         if math.isnan(found.objective) or any(map(math.isnan, over)):

@@ -24,9 +24,26 @@ class Report(Document):
         write_whole(path, self.to_json().encode())
         return path
 
-    def summary(self, **options: bool) -> str:
-        """Text for people and for programs that parse Poplar's summary; options: see `ipu_model.report.summary`."""
-        return summary.render(self, **options)
+    def summary(
+        self, *, show_execution_steps: bool = False, show_var_storage: bool = False, group_host_copies: bool = False
+    ) -> str:
+        """Text for people and for programs that parse Poplar's summary.
+
+        Parameters
+        ----------
+        show_execution_steps : bool
+            Add the nested program, one step per line.
+        show_var_storage : bool
+            Add the variables of the peak.
+        group_host_copies : bool
+            In the nested program all inputs are copied at once before everything else, and all outputs after it.
+        """
+        return summary.render(
+            self,
+            show_execution_steps=show_execution_steps,
+            show_var_storage=show_var_storage,
+            group_host_copies=group_host_copies,
+        )
 
     def __str__(self) -> str:
         """Ten lines: time, where it goes, memory, and the most expensive operations."""

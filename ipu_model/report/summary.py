@@ -28,17 +28,7 @@ def render(
     show_var_storage: bool = False,
     group_host_copies: bool = False,
 ) -> str:
-    """Text summary.
-
-    Parameters
-    ----------
-    show_execution_steps : bool
-        Add the nested program, one step per line.
-    show_var_storage : bool
-        Add the variables of the peak.
-    group_host_copies : bool
-        In the nested program all inputs are copied at once before everything else, and all outputs after it.
-    """
+    """The text of `Report.summary`."""
     sections = [_target(report), _graph(report), _memory(report, show_var_storage), _execution(report)]
     if show_execution_steps:
         sections.append(_program(report, group_host_copies))

@@ -106,12 +106,25 @@ def _parts(best: Mapping[int, Plan]) -> str:
 
 
 def _table(found: Mapping[int, Sequence[Plan]], top: int) -> str:
-    heads = ("chips", "data", "tensor", "pipeline", "recompute", "samples/s", "efficiency", "GB a chip")
+    heads = (
+        "chips",
+        "data",
+        "tensor",
+        "pipeline",
+        "recompute",
+        "micro-batch",
+        "of a step",
+        "in flight",
+        "samples/s",
+        "efficiency",
+        "GB a chip",
+    )
     rows = [f"<tr>{''.join(f'<th>{h}</th>' for h in heads)}</tr>"]
     for chips, plans in found.items():
         for plan in plans[:top]:
             spread = plan.spread.data, plan.spread.tensor, plan.spread.pipeline
             figures = f"{plan.throughput:,.1f}", f"{100 * plan.efficiency:.1f} %", f"{plan.memory / 1e9:.4f}"
-            cells = (chips, *spread, "yes" if plan.recompute else "", *figures)
+            batches = f"{plan.micro_batch:g}", plan.accumulation, plan.in_flight
+            cells = (chips, *spread, "yes" if plan.recompute else "", *batches, *figures)
             rows.append(f"<tr>{''.join(f'<td>{c}</td>' for c in cells)}</tr>")
     return f"<div class='wide'><table>{''.join(rows)}</table></div>"

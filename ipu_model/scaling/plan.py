@@ -1,7 +1,8 @@
 """A parallelisation plan (data, tensor, pipeline) of a program over chips, and its cost.
 
 Micro-batches flow through pipeline stages, one forward and one backward in turn (1F1B): a step of `a` micro-batches on
-`p` stages takes ``a + p - 1`` times the slowest stage (D. Narayanan et al., 2021). Communication is never overlapped.
+`p` stages takes ``a + p - 1`` times the slowest stage (D. Narayanan et al., 2021). With fewer than `p` in flight,
+stages hold fewer activations, and a micro-batch enters when an earlier one is done. Communication is never overlapped.
 """
 
 from __future__ import annotations
@@ -28,8 +29,25 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Batches:
+    """Micro-batches of a step on each replica: `count`, of which at most `in_flight` at once (0: as many as stages)."""
+
+    count: int
+    in_flight: int = 0
+
+    def under_way(self, stages: int) -> int:
+        """How many are between the first and the last stage at once."""
+        return min(self.in_flight or stages, stages, self.count)
+
+    def turns(self, stages: int) -> int:
+        """Times that the slowest stage takes from the first micro-batch's entry to the last one's end."""
+        rounds, rest = divmod(self.count - 1, self.under_way(stages))
+        return (rounds + 1) * stages + rest
+
+
+@dataclass(frozen=True)
 class Parts:
-    """Seconds of a step by cause; `waiting` is the slowest stage's idle time while the pipeline fills and drains."""
+    """Seconds of a step by cause; `waiting` is the slowest stage's idle time: filling, draining, few in flight."""
 
     compute: float
     tensor: float
@@ -63,6 +81,12 @@ class Plan:
         Bytes on the fullest chip.
     throughput : float
         Samples per second.
+    micro_batch : float
+        Samples of a micro-batch.
+    accumulation : int
+        Micro-batches of a step on each replica.
+    in_flight : int
+        How many of them are in a replica's pipeline at once.
     efficiency : float
         Throughput over that of as many single chips with unlimited memory and no communication.
     """
@@ -72,6 +96,9 @@ class Plan:
     parts: Parts
     memory: float
     throughput: float
+    micro_batch: float
+    accumulation: int
+    in_flight: int
     efficiency: float = 1.0
 
 
@@ -92,7 +119,7 @@ class _Stage:
         return self.forward + self.backward + self.tensor
 
 
-def priced(work: Work, stages: Sequence[Sequence[Block]], spread: Spread, links: Interconnect, accumulation: int,
+def priced(work: Work, stages: Sequence[Sequence[Block]], spread: Spread, links: Interconnect, batches: Batches,
            recompute: bool) -> Plan:  # fmt: skip
     """The priced plan of blocks already in stages; the caller sets `efficiency`, which needs a single chip's rate."""
     found = [_stage(work, blocks, spread.tensor, links, recompute) for blocks in stages]
@@ -107,17 +134,19 @@ def priced(work: Work, stages: Sequence[Sequence[Block]], spread: Spread, links:
         stride = spread.tensor * spread.pipeline
         gradients = max(links.all_reduce(s.weights, spread.data, stride) for s in found)
     parts = Parts(
-        compute=accumulation * (stage.forward + stage.backward),
-        tensor=accumulation * stage.tensor,
-        stages=accumulation * cross,
-        waiting=(len(found) - 1) * (stage.busy + cross),
+        compute=batches.count * (stage.forward + stage.backward),
+        tensor=batches.count * stage.tensor,
+        stages=batches.count * cross,
+        waiting=(batches.turns(len(found)) - batches.count) * (stage.busy + cross),
         gradients=gradients,
         update=max(s.update for s in found),
     )
     entering = [0.0, *(s.handed_on for s in found[:-1])]
-    under_way = [min(len(found) - at, accumulation) for at in range(len(found))]
+    most = batches.under_way(len(found))
+    under_way = [min(len(found) - at, most) for at in range(len(found))]
     memory = max(_memory(work, *facts, recompute) for facts in zip(found, entering, under_way, strict=True))
-    return Plan(spread, recompute, parts, memory, work.samples * spread.data * accumulation / parts.total)
+    rate = work.samples * spread.data * batches.count / parts.total
+    return Plan(spread, recompute, parts, memory, rate, work.samples, batches.count, most)
 
 
 def _stage(work: Work, blocks: Sequence[Block], tensor: int, links: Interconnect, recompute: bool) -> _Stage:

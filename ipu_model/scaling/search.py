@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from ipu_model.scaling.interconnect import Interconnect
-from ipu_model.scaling.plan import Plan, Spread, priced
+from ipu_model.scaling.plan import Batches, Plan, Spread, priced
 from ipu_model.scaling.work import Block, Work
 
+WorkOf = Callable[[int], Work]
 LARGEST_TENSOR = 64
 _STEPS = 40  # halvings of the interval that holds the shortest possible stage
 
@@ -48,44 +50,84 @@ def _cuts(times: Sequence[float], limit: float, count: int) -> list[int]:
 
 def single(work: Work, accumulation: int) -> float:
     """Samples per second of one chip with unlimited memory."""
-    alone = Interconnect(())
-    return priced(work, [work.blocks], Spread(1, 1, 1), alone, accumulation, recompute=False).throughput
+    alone, batches = Interconnect(()), Batches(accumulation)
+    return priced(work, [work.blocks], Spread(1, 1, 1), alone, batches, recompute=False).throughput
 
 
 def best_plans(
-    work_of: Callable[[int], Work], chips: int, links: Interconnect, memory: float, accumulation: int
+    work_of: WorkOf | Sequence[WorkOf], chips: int, links: Interconnect, memory: float, accumulation: int
 ) -> tuple[list[Plan], list[Plan]]:
     """Plans for a number of chips.
 
     Parameters
     ----------
-    work_of : callable
-        The program for a number of tensor-parallel chips, which decides which blocks can be divided.
+    work_of : callable, or several
+        The program for a number of tensor-parallel chips, which decides which blocks can be divided. Of several, which
+        differ in the size of their micro-batch, each spread takes the best.
     chips : int
     links : Interconnect
     memory : float
         Bytes of a chip.
     accumulation : int
-        Micro-batches of a step on each replica.
+        Micro-batches of a step on each replica; of the first program where there are several. A step of the others has
+        as many samples.
 
     Returns
     -------
     fitting, others : lists of Plan
-        Plans that fit, by throughput, and the others, by the memory they need.
+        Plans that fit, by throughput, and the others, by the memory they need. Where a training step does not fit, its
+        stages recompute, or its pipeline has fewer micro-batches in flight, whichever is faster, or both.
+
+    Raises
+    ------
+    ValueError
+        The samples of a step are no whole number of some micro-batch.
     """
-    one = single(work_of(1), accumulation)
+    programs = [work_of] if callable(work_of) else list(work_of)
+    counts = _micro_batches([program(1).samples for program in programs], accumulation)
+    one = max(single(program(1), count) for program, count in zip(programs, counts, strict=True))
     found: list[Plan] = []
-    for spread in spreads(chips, len(work_of(1).blocks)):
-        work = work_of(spread.tensor)
-        if spread.tensor > 1 and not any(b.divides for b in work.blocks):
-            continue
-        stages = in_stages(work.blocks, spread.pipeline, spread.tensor)
-        plan = priced(work, stages, spread, links, accumulation, recompute=False)
-        if plan.memory > memory and work.training:
-            plan = priced(work, stages, spread, links, accumulation, recompute=True)
-        found.append(dataclasses.replace(plan, efficiency=plan.throughput / (chips * one)))
+    for spread in spreads(chips, min(len(program(1).blocks) for program in programs)):
+        ways = [
+            way
+            for program, count in zip(programs, counts, strict=True)
+            for way in _ways(program(spread.tensor), spread, links, memory, count)
+        ]
+        if ways:
+            plan = min(ways, key=lambda p: (p.memory > memory, p.memory if p.memory > memory else -p.throughput))
+            found.append(dataclasses.replace(plan, efficiency=plan.throughput / (chips * one)))
     fitting = sorted((p for p in found if p.memory <= memory), key=lambda p: -p.throughput)
     return fitting, sorted((p for p in found if p.memory > memory), key=lambda p: p.memory)
+
+
+def _micro_batches(samples: Sequence[float], accumulation: int) -> list[int]:
+    """Micro-batches of a step of each program, as many as hold the samples of a step of the first."""
+    whole = samples[0] * accumulation
+    for each in samples:
+        if whole % each:
+            raise ValueError(
+                f"a step of {whole:g} samples on each replica is no whole number of micro-batches of {each:g}"
+            )
+    return [round(whole / each) for each in samples]
+
+
+def _ways(work: Work, spread: Spread, links: Interconnect, memory: float, count: int) -> Iterator[Plan]:
+    """Plans of one spread: as it is; where that does not fit and it trains, with less memory in several ways."""
+    if spread.tensor > 1 and not any(b.divides for b in work.blocks):
+        return
+    stages = in_stages(work.blocks, spread.pipeline, spread.tensor)
+
+    def plan(recompute: bool, in_flight: int = 0) -> Plan:
+        return priced(work, stages, spread, links, Batches(count, in_flight), recompute)
+
+    whole = plan(recompute=False)
+    yield whole
+    if whole.memory <= memory or not work.training:
+        return
+    for recompute in (False, True):
+        # memory grows with the micro-batches in flight, and so does the rate: the most that fit are best
+        most = bisect.bisect_right(range(1, whole.in_flight + 1), memory, key=lambda n: plan(recompute, n).memory)
+        yield plan(recompute, max(1, most))
 
 
 def _divisors(count: int) -> list[int]:

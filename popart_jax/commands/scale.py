@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich import box
 from rich.table import Table
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ipu_model.scaling import Interconnect, Plan
 
 _MOST = 1024
-_WIDTH = 96  # independent of the terminal, so that figures are not cut
+_WIDTH = 118  # independent of the terminal, so that figures are not cut
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--chips", default="4..256", metavar="A..B", help="numbers of chips: A..B by doubling, or a list (4..256)")
     add("--target", default="mk2", help="mk1, mk2, bow, c600, roofline or a registered target (default mk2)")
     add("--accumulation", type=int, default=16, metavar="N", help="micro-batches of a step on each replica (16)")
+    add("--micro-batches", default="", metavar="N,...",
+        help="further sizes of a micro-batch to choose from; a step has as many samples with each")  # fmt: skip
     add("--inference", action="store_true", help="the forward pass alone; the default trains with Adam")
     add("--links", metavar="CHIPS:GB/S,...", help="links instead of the target's: chips joined, GB/s of a chip")
     add("--top", type=int, default=3, help="plans to show for each number of chips (default 3)")
@@ -60,9 +63,16 @@ def run(options: argparse.Namespace) -> int:
     if chips[-1] > links.chips:
         raise popart_exception(f"--chips {chips[-1]}: the links of this target join {links.chips} chips; see --links.")
     model = load(options.model)
-    load_of = workload(model, feeds.feeds(model.graph, options), target=target, training=not options.inference)
+    given = feeds.feeds(model.graph, options)
+    first = workload(model, given, target=target, training=not options.inference)
+    sizes = _micro_batches(options.micro_batches, first.samples, options.accumulation)
+    others = [
+        workload(load(options.model), of_size(given, first.samples, size), target=target, training=first.training)
+        for size in sizes
+    ]
+    programs = [program.work for program in (first, *others)]
     memory = getattr(target, "memory", 0) or target.memory_bytes
-    found = {n: best_plans(load_of.work, n, links, memory, options.accumulation) for n in chips}
+    found = {n: best_plans(programs, n, links, memory, options.accumulation) for n in chips}
     fitting = {n: plans for n, (plans, _) in found.items()}
     console = shown.console()
     console.print(_links_text(target.name, memory, links), soft_wrap=True)
@@ -86,6 +96,29 @@ def _write(options: argparse.Namespace, target: str, fitting: Mapping[int, Seque
 
         with files.whole(options.html) as place:
             place.write_text(render(f"{Path(options.model).name} on {target}", fitting, options.top))
+
+
+def _micro_batches(text: str, samples: int, accumulation: int) -> list[int]:
+    """Further sizes of a micro-batch, each of which divides the samples of a step."""
+    words = [w.strip() for w in text.split(",") if text]
+    if not all(w.isdecimal() and int(w) > 0 for w in words):
+        raise popart_exception(f"--micro-batches {text}: expected numbers with commas.")
+    whole = samples * accumulation
+    uneven = [w for w in words if whole % int(w)]
+    if uneven:
+        raise popart_exception(
+            f"--micro-batches {', '.join(uneven)}: a step has {whole} samples on each replica ({accumulation} "
+            f"micro-batches of {samples}), which is no multiple."
+        )
+    return sorted({int(w) for w in words} - {samples})
+
+
+def of_size(inputs: Mapping[str, np.ndarray], samples: int, size: int) -> dict[str, np.ndarray]:
+    """Inputs of a micro-batch of another size: those whose first dimension is the samples, cut or repeated."""
+    return {
+        name: np.resize(x, (size, *np.shape(x)[1:])) if np.shape(x)[:1] == (samples,) else x
+        for name, x in inputs.items()
+    }
 
 
 def chip_counts(text: str) -> list[int]:
@@ -141,18 +174,30 @@ def table(found: Mapping[int, Sequence[Plan]], top: int) -> Table:
     """The best plans of each number of chips."""
     made = Table(
         box=box.SIMPLE_HEAD,
-        title="Plans: data x tensor x pipeline; R computes activations again for the backward pass",
+        title="Plans: data x tensor x pipeline; R computes activations again for the backward pass\n"
+        "batch: samples of a micro-batch x micro-batches of a step; at once: micro-batches in a pipeline",
         title_justify="left",
     )
-    for heading in ("chips", "plan", "samples/s", "efficiency", "MB a chip", "step [ms]", "in links"):
+    for heading in (
+        "chips",
+        "plan",
+        "batch",
+        "at once",
+        "samples/s",
+        "efficiency",
+        "MB a chip",
+        "step [ms]",
+        "in links",
+    ):
         made.add_column(heading, justify="right", no_wrap=True)
     for chips, plans in found.items():
         for plan in plans[:top]:
             spread = plan.spread
             made.add_row(
                 str(chips), f"{spread.data} x {spread.tensor} x {spread.pipeline}" + (" R" if plan.recompute else ""),
-                f"{plan.throughput:,.1f}", f"{100 * plan.efficiency:.1f} %", f"{plan.memory / 1e6:,.2f}",
-                f"{plan.parts.total * 1e3:,.4g}", f"{100 * plan.parts.communication:.1f} %",
+                f"{plan.micro_batch:g} x {plan.accumulation}", str(plan.in_flight), f"{plan.throughput:,.1f}",
+                f"{100 * plan.efficiency:.1f} %", f"{plan.memory / 1e6:,.2f}", f"{plan.parts.total * 1e3:,.4g}",
+                f"{100 * plan.parts.communication:.1f} %",
             )  # fmt: skip
         made.add_section()
     return made

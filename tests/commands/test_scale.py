@@ -71,6 +71,23 @@ def test_the_table_the_page_and_the_file(path, tmp_path, capsys):
     assert 'data-chips="16"' in page.read_text()
 
 
+def test_the_size_of_a_micro_batch_is_a_lever(path, tmp_path, capsys):
+    file = tmp_path / "p.json"
+
+    def plans(*words):
+        assert main(["scale", str(path), "--dim", "N=8", "--chips", "4", "--json", str(file), *words]) == 0
+        return json.loads(file.read_text())
+
+    given, chosen = plans(), plans("--micro-batches", "2,8,32,128")
+    assert {p["micro_batch"] for p in given} == {8}
+    assert all(p["micro_batch"] * p["accumulation"] == 8 * 16 for p in chosen)
+    assert chosen[0]["micro_batch"] > 8  # a larger one fills the tiles better, and everything fits
+    assert chosen[0]["throughput"] > given[0]["throughput"]
+    assert chosen[0]["throughput"] == plans("--dim", f"N={chosen[0]['micro_batch']:g}", "--accumulation",
+                                            str(chosen[0]["accumulation"]))[0]["throughput"]  # fmt: skip
+    assert "128 x 1" in capsys.readouterr().out or chosen[0]["micro_batch"] != 128
+
+
 def test_other_targets_links_and_inference(path, capsys):
     assert main(["scale", str(path), "--chips", "2", "--target", "roofline", "--inference"]) == 0
     assert "network (1024 chips, 12.5 GB/s each)" in capsys.readouterr().out
@@ -101,6 +118,8 @@ def test_models_that_do_not_fit(tmp_path, capsys):
         (["--chips", "2048"], "from 1 to 1024"),
         (["--top", "0"], "at least 1"),
         (["--accumulation", "0"], "at least 1"),
+        (["--micro-batches", "2,x"], "expected numbers with commas"),
+        (["--dim", "N=8", "--micro-batches", "3"], "a step has 128 samples"),
         (["--target", "nothing"], "nothing"),
         (["--links", "4"], "expected CHIPS:GB/S"),
         (["--links", "4:1,4:1"], "joins more chips"),

@@ -11,7 +11,7 @@ import pytest
 import ipu_model
 from ipu_model.scaling import Block, Interconnect, Level, Spread, Work, best_plans, interconnect_of, single
 from ipu_model.scaling.page import render
-from ipu_model.scaling.plan import priced
+from ipu_model.scaling.plan import Batches, priced
 from ipu_model.scaling.search import in_stages, spreads
 
 NEAR, FAR = Level("near", 4, 8e9, 1e-6), Level("far", 64, 1e9, 5e-6)
@@ -62,8 +62,9 @@ BLOCK = Block("b", forward=1.0, backward=2.0, update=0.5, weights=4e9, activatio
 PLAIN = dataclasses.replace(BLOCK, divides=False, divides_weights=False, summed=0.0)
 
 
-def plan(work, spread, accumulation, recompute=False, links=LINKS):
-    return priced(work, in_stages(work.blocks, spread.pipeline, spread.tensor), spread, links, accumulation, recompute)
+def plan(work, spread, accumulation, recompute=False, links=LINKS, in_flight=0):
+    stages, batches = in_stages(work.blocks, spread.pipeline, spread.tensor), Batches(accumulation, in_flight)
+    return priced(work, stages, spread, links, batches, recompute)
 
 
 def test_data_parallel():
@@ -99,6 +100,68 @@ def test_pipeline():
     assert found.parts.total == pytest.approx((5 + 3 - 1) * (7 + sends) + 0.5)
     short = plan(Work((PLAIN, long, PLAIN), samples=8), Spread(1, 1, 3), 2)
     assert short.memory == pytest.approx(4 * 4e9 + 2 * 3)
+
+
+def simulated(count, stages, in_flight):
+    """Turns until all micro-batches are through: one enters as soon as the first stage is free and few are inside."""
+    ends = []
+    for at in range(count):
+        free = ends[at - 1] - stages + 1 if at else 0
+        ends.append(max(free, ends[at - in_flight] if at >= in_flight else 0) + stages)
+    return ends[-1]
+
+
+@pytest.mark.parametrize(("count", "stages"), [(1, 1), (1, 4), (5, 3), (8, 4), (7, 5), (16, 2)])
+def test_fewer_micro_batches_in_flight_take_longer_and_less_memory(count, stages):
+    work = Work((dataclasses.replace(PLAIN, handed_on=0.0, update=0.0, weights=1.0),) * stages, samples=8)
+    for in_flight in range(1, stages + 1):
+        found = plan(work, Spread(1, 1, stages), count, in_flight=in_flight)
+        turn = 3.0 + 2 * (NEAR.latency if stages > 1 else 0.0)
+        assert found.parts.total == pytest.approx(simulated(count, stages, in_flight) * turn, rel=1e-5)
+        assert found.in_flight == min(count, in_flight)
+        assert found.memory == pytest.approx(4.0 + found.in_flight * 3.0)
+
+
+def test_a_pipeline_that_does_not_fit_takes_fewer_at_once_or_recomputes_whichever_is_faster():
+    cheap = dataclasses.replace(PLAIN, weights=1.0, activations=1e9, handed_on=9e8)
+    dear = dataclasses.replace(cheap, forward=100.0)
+    # 4 stages, 4 in flight: room for three sets of activations, and not for the inputs of a stage beside one
+    for block in (cheap, dear):
+        fitting, _ = best_plans(lambda _, block=block: Work((block,) * 4, samples=1), 4, LINKS, 3.3e9, 64)
+        found = next(p for p in fitting if p.spread.pipeline == 4)
+        work = Work((block,) * 4, samples=1)
+        every = [plan(work, found.spread, 64, again, in_flight=n) for again in (False, True) for n in (1, 2, 3, 4)]
+        best = max(p.throughput for p in every if p.memory <= 3.3e9)
+        assert found.throughput == best
+        assert (found.in_flight, found.recompute) == (3, False)
+    fitting, _ = best_plans(
+        lambda _: Work((dataclasses.replace(cheap, handed_on=1e8),) * 4, samples=1), 4, LINKS, 1.4e9, 64
+    )
+    found = next(p for p in fitting if p.spread.pipeline == 4)
+    assert (found.in_flight, found.recompute) == (4, True)
+
+
+def test_the_size_of_a_micro_batch_is_chosen_for_a_step_of_equal_samples():
+    def of(samples):  # a step that fits on a chip less well the more samples it holds, and is quicker for each
+        block = dataclasses.replace(
+            BLOCK, forward=1.0 + samples / 8, backward=2.0, weights=1e9, activations=samples * 1e8, summed=1e6
+        )
+        return lambda _: Work((block,) * 2, samples=samples)
+
+    programs = [of(8), of(2), of(32)]
+    for memory in (8e9 + 5e8, 8e9 + 2e9, 8e9 + 9e9):
+        fitting, _ = best_plans(programs, 2, LINKS, memory, 4)
+        alone = [
+            p
+            for each, count in zip(programs, (4, 16, 1), strict=True)
+            for p in best_plans(each, 2, LINKS, memory, count)[0]
+        ]
+        assert fitting[0].throughput == max(p.throughput for p in alone)
+        assert all(p.micro_batch * p.accumulation == 32 for p in fitting)
+        assert all(p.efficiency <= 1 for p in fitting)
+    assert [best_plans(programs, 1, LINKS, 8e9 + m, 4)[0][0].micro_batch for m in (5e8, 2e9, 9e9)] == [2, 8, 32]
+    with pytest.raises(ValueError, match="32 samples on each replica is no whole number of micro-batches of 5"):
+        best_plans([of(8), of(5)], 2, LINKS, 1e12, 4)
 
 
 def test_recomputation():

@@ -148,6 +148,7 @@ def test_sizes_without_a_program_are_passed_over():
         ({"start": {"width": 7}}, "outside the bounds"),
         ({"limits": {"cycles": 1}}, "no program within the limits"),
         ({"bounds": {"width": {64, 65}}}, "neither values in order nor a pair"),
+        ({"bounds": {}}, "bounds name no size"),
         ({"bounds": {"width": 64}}, "neither values in order nor a pair"),
         ({"objective": lambda r: float("nan")}, "its objective, or a figure with a limit, is not a number"),
     ],
@@ -161,6 +162,22 @@ def test_refusals(change, message):
 def test_what_is_no_program_is_named():
     with pytest.raises(TypeError, match=r"the function returned None, expected a report or \(fn, \*args\)"):
         ipu_model.search(lambda width: None, {"width": (64, 70)})
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"width": (-3, 1)}, r"search: there is no program of width=-1: .*nonnegative"),
+        ({"width": ["wide"]}, r"search: there is no program of width='wide'"),
+        ({"height": (1, 5)}, r"search: there is no program of height=3: .*height"),
+    ],
+)
+def test_sizes_that_the_function_cannot_take_are_named(bounds, message):
+    def program(width):
+        return jnp.matmul, jnp.ones((16, width)), jnp.ones((width, width))
+
+    with pytest.raises(TypeError, match=message):
+        ipu_model.search(program, bounds)
 
 
 def test_a_middle_without_a_program_is_left_for_the_smallest_sizes():

@@ -130,6 +130,11 @@ def test_summary_has_what_programs_parse(report):
     assert "Repeat: 3 times (loop)" in text
 
 
+def test_an_unknown_option_of_the_summary_is_refused_by_its_public_name(report):
+    with pytest.raises(TypeError, match=r"Report\.summary\(\) got an unexpected keyword argument 'foo'"):
+        report.summary(foo=True)
+
+
 def test_trace_has_counters_of_memory(report):
     counters = [e for e in events(report) if e["ph"] == "C"]
     assert len(counters) == sum(1 for s in report.steps if s.trips)
