@@ -96,6 +96,14 @@ class Demand:
     memory: Allocation
     mappings: dict[int, Spread]
     needs: list[Need]
+    places: dict[int, tuple[Spread, float]] = field(default_factory=dict[int, tuple[Spread, float]])
+
+    def place(self, priced: Priced, value: int) -> tuple[Spread, float]:
+        """Tile mapping of a value and its bytes per element, looked up once for all sweeps."""
+        found = self.places.get(value)
+        if found is None:
+            found = self.places[value] = spread_of(priced, value, self.mappings)
+        return found
 
 
 def demand(priced: Priced) -> Demand:
@@ -117,11 +125,11 @@ def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE, known: Demand 
     """
     known = known or demand(priced)
     pieces = known.memory.recomputing(change.recompute | priced.recomputed)
-    made, needs = dict(known.mappings), list(known.needs)
+    made, needs = dict[int, Spread](), list(known.needs)
     for at, price in change.prices.items():
         made.update(zip(priced.program.steps[at].outputs, price.outputs, strict=False))
         needs[at] = need_of(priced, at, price)
-    both = [spread_of(priced, p.value, made) for p in pieces]
+    both = [spread_of(priced, p.value, made) if p.value in made else known.place(priced, p.value) for p in pieces]
     spreads, widths = [s for s, _ in both], [w for _, w in both]
     if change.scale is not None:
         widths = [w * change.scale(p.value) for w, p in zip(widths, pieces, strict=True)]

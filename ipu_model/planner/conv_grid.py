@@ -217,9 +217,23 @@ class Grid:
     @property
     def bus(self) -> Array:
         """Tiles that receive the same inputs over one bus."""
-        if not self.shared_bus:
-            return np.ones_like(self.index[0])
-        return np.where(self.splits(self.p.dims + 1) % self.machine.bus_tiles == 0, self.machine.bus_tiles, 1)
+
+        def make() -> Array:
+            if not self.shared_bus:
+                return np.ones_like(self.index[0])
+            return np.where(self.splits(self.p.dims + 1) % self.machine.bus_tiles == 0, self.machine.bus_tiles, 1)
+
+        return self._cached("bus", make)
+
+    @property
+    def places(self) -> Array:
+        """Parts of the field and of the batch: tiles that share the weights."""
+        return self._cached("places", lambda: product(self.splits(d) for d in range(self.p.dims + 1)))
+
+    @property
+    def stages(self) -> Array:
+        """Partial results that a tile adds in each stage of the reduction."""
+        return self._cached("stages", lambda: conv_reduce.stages(self.depth))
 
     def _exchange(self) -> Array:
         """Cycles of receiving inputs, weights and partial results of the first stage."""
@@ -227,9 +241,8 @@ class Grid:
         def make() -> Array:
             size, rate = SIZES[self.v.data], self.machine.exchange_bytes
             n = self.p.dims
-            spatial = product(self.splits(d) for d in range(n + 1))
             inputs = self.inputs - self.inputs // self.splits(n + 1)
-            weights = self.weights - self.weights // spatial
+            weights = self.weights - self.weights // self.places
             parts = -(-self.parts * SIZES[self.v.partials] // rate)
             return np.stack([-(-inputs * size // (rate * self.bus)), -(-weights * size // rate), parts])
 
@@ -291,7 +304,7 @@ class Grid:
             conv = conv + self.parts * self.partial_bytes // self.tile.groups + 200
         conv = conv + self._tile_zeros().sum(axis=0) * size
         transform = 2 * np.max(self.moved(), axis=0)
-        reduce = conv_reduce.temporary(self.parts, self.depth, self.partial_bytes)
+        reduce = conv_reduce.temporary(self.parts, self.stages, self.partial_bytes)
         temp = np.maximum(np.maximum(transform, conv), reduce)
         if self.options.fully_connected and not self.joint and self.serial > 1:
             temp = temp + self.operands()[1] * self.serial * size // self.used
@@ -339,9 +352,9 @@ class Grid:
         machine, v, p = self.machine, self.v, self.p
         rate = machine.exchange_bytes
         inputs, weights, parts = self._exchange()
-        later = conv_reduce.exchanged(self.parts, self.depth)
+        later = conv_reduce.exchanged(self.parts, self.stages)
         output = p.output if self.in_serial == 1 else v.partials
-        reduce = conv_reduce.cycles(self.parts, self.depth, v.partials, output, machine)
+        reduce = conv_reduce.cycles(self.parts, self.depth, self.stages, v.partials, output, machine)
         cast = conv_reduce.cast_cycles(self.parts, v.partials, output, machine)
         zeros = self._tile_zeros()
         size = SIZES[v.data]
@@ -413,7 +426,7 @@ class Grid:
             "inputs": int(one.inputs[0]),
             "weights": int(one.weights[0]),
             "partials": int(one.parts[0]),
-            "later_partials": int(conv_reduce.exchanged(one.parts, one.depth)[0]),
+            "later_partials": int(conv_reduce.exchanged(one.parts, one.stages)[0]),
             **{f"moved_{name}": int(bytes_[0]) for name, bytes_ in moved.items()},
         }
         return Split(

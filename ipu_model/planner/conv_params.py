@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from ipu_model.checks import check_choice, check_sizes
 
@@ -124,7 +124,13 @@ class ConvParams:
         for name, value in changes.items():
             old = getattr(self, name)
             new[name] = (*old[:d], value, *old[d + 1 :]) if isinstance(old, tuple) else value
-        return dataclasses.replace(self, **new)  # pyright: ignore[reportArgumentType]
+        return self.derived(**new)
+
+    def derived(self, **changes: Any) -> ConvParams:
+        """Copy with some properties changed that need no check, as a planner makes hundreds of."""
+        new = object.__new__(ConvParams)
+        new.__dict__.update({name: self.__dict__[name] for name in _FIELDS}, **changes)
+        return new
 
     def canonical(self) -> ConvParams:
         """The convolution without the padding and input elements at the upper end that no output reads."""
@@ -174,6 +180,9 @@ _DIM_DEFAULTS = {
     "kernel_dilation": 1,
     "out_padding": 0,
 }
+
+
+_FIELDS = tuple(f.name for f in dataclasses.fields(ConvParams))
 
 
 def matmul_params(m: int, k: int, n: int, groups: int = 1, data: str = "half", output: str = "half") -> ConvParams:

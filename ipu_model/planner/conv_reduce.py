@@ -40,28 +40,28 @@ def _cheapest(depth: Array, root: Array, cost: Array) -> tuple[Array, Array]:
     return np.where(costs[0] <= costs[1], below, above), np.minimum(*costs)
 
 
-def _stages(depth: Array) -> tuple[Array, Array, Array]:
-    first, second, last = _table(1 << int(np.max(depth, initial=1)).bit_length())[:, depth]
-    return first, second, last
+def stages(depth: Array) -> Array:
+    """Partial results that a tile adds in the first, second and last stage, 1 where there is no such stage."""
+    return _table(1 << int(np.max(depth, initial=1)).bit_length())[:, depth]
 
 
-def exchanged(parts: Array, depth: Array) -> Array:
+def exchanged(parts: Array, stages: Array) -> Array:
     """Partials received by a tile in all stages after the first (elements)."""
-    first, second, _ = _stages(depth)
+    first, second, _ = stages
     one = -(-parts // first)
     two = -(-one // second)
     return np.where(first > 1, one, 0) + np.where(second > 1, two, 0)
 
 
-def temporary(parts: Array, depth: Array, partial_bytes: int) -> Array:
+def temporary(parts: Array, stages: Array, partial_bytes: int) -> Array:
     """Bytes that intermediate results need."""
-    first, _, _ = _stages(depth)
+    first, _, _ = stages
     return np.where(first > 1, -(-parts // first), 0) * partial_bytes
 
 
-def cycles(parts: Array, depth: Array, partials: str, output: str, machine: Machine) -> Array:
+def cycles(parts: Array, depth: Array, stages: Array, partials: str, output: str, machine: Machine) -> Array:
     """Compute cycles of all stages on the fullest tile; 0 where nothing is added up."""
-    first, second, last = _stages(depth)
+    first, second, last = stages
     o1 = -(-(-(-parts // depth) * depth) // first)
     o2 = -(-o1 // second)
     o3 = -(-o2 // last)

@@ -88,8 +88,10 @@ class Spatial:
     work, inputs, results : array
         Multiplies for each pair of channels, elements of the input for each input channel and of the results for each
         output channel.
-    received : array
-        Elements of the weights for each pair of channels that are not at home on the tile.
+    kernels, received : array
+        Elements of the weights for each pair of channels, and those of them that are not at home on the tile.
+    places, depth : array
+        Tiles that share the weights, and those whose partial results are added, if each has all channels.
     tile : Tile
         The share of the fullest tile, with one group of input and one of output channels.
     """
@@ -99,7 +101,10 @@ class Spatial:
     work: Array
     inputs: Array
     results: Array
+    kernels: Array
     received: Array
+    places: Array
+    depth: Array
     tile: Tile
 
 
@@ -117,10 +122,11 @@ def spatial_splits(p: ConvParams, groups: int, tiles: int, counts: tuple[int, ..
     split, share = zip(*(each[:, i] for each, i in zip(lists, index, strict=True)), strict=True)
     out, kernel = share[:n], share[n + 4 :]
     outputs, weights = share[n] * product(out), share[n + 3] * groups * product(kernel)
+    places = product(split[: n + 1])
     return Spatial(
         index, product(split), outputs * share[n + 3] * product(kernel),
-        share[n] * share[n + 3] * groups * windows(p, out, kernel), outputs * share[n + 3] * groups,
-        weights * (1 - 1 / product(split[: n + 1])),
+        share[n] * share[n + 3] * groups * windows(p, out, kernel), outputs * share[n + 3] * groups, weights,
+        weights * (1 - 1 / places), places, product(split[n + 4 :]),
         Tile(share[n + 3], share[n + 2], share[n + 1], share[n], out, kernel),
     )  # fmt: skip
 
@@ -179,14 +185,25 @@ def promising(grid: Grid, sizes: tuple[int, ...], tiles: int, limit: float, quic
     for start in range(0, len(likely), at_once):
         part = likely[start : start + at_once]
         lower = factors[part] @ channels
-        row, column = np.nonzero((spatial.used[part, None] * used <= tiles) & (lower <= limit))
+        within = (spatial.used[part, None] * used <= tiles) & (lower <= limit)
+        row, column = np.divmod(np.flatnonzero(within), len(used))
         found.append((part[row], column, lower[row, column]))
     if not sum(len(row) for row, _, _ in found):
         return None
     row, column, lower = (np.concatenate(parts) for parts in zip(*found, strict=True))
     index = [each[row] for each in spatial.index]
     index[n + 1], index[n + 2] = out[column], in_[column]
-    return grid.at(index), lower
+    (parts, o), (depth, i) = outs[:, index[n + 1]], ins[:, index[n + 2]]
+    o, i = o * grid.v.opg, i * grid.v.ipg
+    known = {
+        "inputs": spatial.inputs[row] * i,
+        "weights": spatial.kernels[row] * (i * o),
+        "parts": spatial.results[row] * o,
+        "used": spatial.used[row] * parts * depth,
+        "depth": spatial.depth[row] * depth,
+        "places": spatial.places[row],
+    }
+    return grid.at(index, known), lower
 
 
 def _channels(grid: Grid, outs: Array, ins: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -63,8 +62,7 @@ def _dilate_after(p: ConvParams) -> ConvParams:
 def swap_operands(p: ConvParams) -> ConvParams:
     """Let input and kernel change places; the result is the transposed output."""
     grow = [i - k for i, k in zip(p.transformed_in, p.transformed_kernel, strict=True)]
-    return dataclasses.replace(
-        p,
+    return p.derived(
         batch=p.out_channels,
         out_channels=p.batch,
         field=p.kernel,
@@ -122,7 +120,7 @@ def _merge_dims(p: ConvParams) -> ConvParams:
     for d in plain:
         field[d] = 1
     field[plain[-1]] = p.batch * math.prod(p.field[d] for d in plain)
-    return p if (p.batch, p.field) == (1, tuple(field)) else dataclasses.replace(p, batch=1, field=tuple(field))
+    return p if (p.batch, p.field) == (1, tuple(field)) else p.derived(batch=1, field=tuple(field))
 
 
 def _group_factors(p: ConvParams) -> list[int]:
@@ -141,8 +139,7 @@ def _group_factors(p: ConvParams) -> list[int]:
 def _combine(p: ConvParams, factor: int) -> ConvParams:
     if factor == 1:
         return p
-    return dataclasses.replace(
-        p,
+    return p.derived(
         groups=cdiv(p.groups, factor),
         in_channels=p.in_channels * factor,
         out_channels=p.out_channels * factor,

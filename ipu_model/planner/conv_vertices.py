@@ -78,28 +78,33 @@ def candidates(p: ConvParams, machine: Machine, pass_: Pass, swapped: bool, part
     return found
 
 
-def _amp(p: ConvParams, machine: Machine, pass_: Pass, partials: str) -> Iterator[Vertex]:
-    half = p.data == "half"
+def _amp(p: ConvParams, machine: Machine, pass_: Pass, partials: str) -> tuple[Vertex, ...]:
+    narrow = partials == "float" and p.in_channels <= 16 and all(k == 1 for k in p.kernel)
+    channels = p.in_channels if narrow and p.data == p.output == "half" else 0
+    return _units(p.data, channels, machine, pass_ == "fc_inference_fwd", partials)
+
+
+@functools.lru_cache(maxsize=1024)
+def _units(data: str, narrow: int, machine: Machine, inference: bool, partials: str) -> tuple[Vertex, ...]:
+    """Ways to use the convolution units; `narrow` input channels, if not 0, may be added up in half precision."""
+    half, found = data == "half", list[Vertex]()
     weights = machine.weights_per_unit_half if half else machine.weights_per_unit_float
     per_cycle = machine.inputs_per_cycle_half if half else machine.inputs_per_cycle_float
-    types = [partials]
-    pointwise = all(k == 1 for k in p.kernel)
-    if p.output == "half" and partials == "float" and half and pointwise and p.in_channels <= 16:
-        types.append("half")
-    for kind in types:
-        every = machine.units(p.data, kind)
+    for kind in (partials, "half") if narrow else (partials,):
+        every = machine.units(data, kind)
         for units in dict.fromkeys([every, 8] if every == 16 else [every]):
             for ipg in (weights, weights // 2, weights // 4):
-                if kind != partials and cdiv(p.in_channels, ipg) * ipg != 16:
+                if kind != partials and cdiv(narrow, ipg) * ipg != 16:
                     continue
                 for opg in dict.fromkeys([every, weights] + ([8] if every == 16 else [])):
                     wide = opg in (units, weights * units // every) and opg % units == 0
-                    if not wide or opg < FEWEST_OUTPUTS or (pass_ == "fc_inference_fwd" and opg not in (units, 8)):
+                    if not wide or opg < FEWEST_OUTPUTS or (inference and opg not in (units, 8)):
                         continue
                     core = 4 if half else (4 if units == 4 else 8)
                     rate = units * weights // core
                     rate = min(rate, units * per_cycle)
-                    yield Vertex("amp", 1, ipg, opg, units, p.data, kind, rate, weights // ipg)
+                    found.append(Vertex("amp", 1, ipg, opg, units, data, kind, rate, weights // ipg))
+    return tuple(found)
 
 
 def _slic(p: ConvParams, machine: Machine, swapped: bool, partials: str) -> Iterator[Vertex]:

@@ -89,14 +89,14 @@ class View:
         forms = [self.boxes(int(at[i]), int(at[i] + length[i])) for i in first[order]]
         return forms, np.argsort(order)[form], column
 
-    def column_of(self, start: int, end: int) -> np.ndarray:
-        """The column of each element of a stretch of memory."""
-        at, column, step = np.arange(start, end), np.zeros(end - start, dtype=np.int64), 1
+    def columns_at(self, elements: np.ndarray) -> np.ndarray:
+        """The column of each of some elements of the tensor."""
+        at, column, step = elements, np.zeros(len(elements), dtype=np.int64), 1
         for n, reduced in reversed(self.dims):
             if not reduced:
                 column += at % n * step
                 step *= n
-            at //= n
+            at = at // n
         return column
 
 
@@ -121,24 +121,32 @@ class Group:
     work: Work
 
 
-def groups(columns: np.ndarray) -> list[Group]:
-    """Equal columns of a stretch of memory, given the column of each element."""
-    starts, lengths = _equal_runs(columns)
-    order = np.argsort(columns[starts], kind="stable")
-    starts, lengths, names = starts[order], lengths[order], columns[starts[order]]
-    first, count = _equal_runs(names)
+def groups(columns: np.ndarray, lengths: Sequence[int]) -> list[list[Group]]:
+    """Equal columns of stretches of memory, given the column of each element and the length of each stretch.
+
+    Many stretches are short, so all are sorted at once: what tells columns of different stretches apart are names.
+    """
+    ends = np.cumsum(lengths)
+    apart = np.repeat(np.arange(len(ends)) * (columns.max(initial=0) + 1), lengths)
+    starts, runs = _equal_runs(columns + apart)
+    order = np.argsort((columns + apart)[starts], kind="stable")
+    starts, runs = starts[order], runs[order]
+    first, count = _equal_runs((columns + apart)[starts])
     # hash: columns whose runs have equal lengths at equal distances have equal sums of mixed numbers
-    mixed = _mixed(starts - np.repeat(starts[first], count)) * ODD + _mixed(lengths)
+    mixed = _mixed(starts - np.repeat(starts[first], count)) * ODD + _mixed(runs)
     form = np.add.reduceat(_mixed(mixed), first)
     by_place = np.argsort(starts[first], kind="stable")
-    begin, form, count, width = starts[first][by_place], form[by_place], count[by_place], lengths[first][by_place]
-    joins = (form[1:] == form[:-1]) & (count[1:] == count[:-1]) & (begin[1:] == begin[:-1] + width[:-1])
+    first, form, count = first[by_place], form[by_place], count[by_place]
+    begin = starts[first]
+    stretch = np.searchsorted(ends, begin, side="right")
+    joins = (form[1:] == form[:-1]) & (count[1:] == count[:-1]) & (stretch[1:] == stretch[:-1])
+    joins &= begin[1:] == begin[:-1] + runs[first[:-1]]
     edges = [0, *(np.flatnonzero(~joins) + 1).tolist(), len(begin)]
-    found: list[Group] = []
+    names, home = columns[begin], stretch.tolist()
+    found: list[list[Group]] = [[] for _ in ends]
     for a, b in itertools.pairwise(edges):
-        own, runs = first[by_place[a]], count[a]
-        part = slice(own, own + runs)
-        found += _group(names[first[by_place[a:b]]], starts[part], lengths[part])
+        part = slice(first[a], first[a] + count[a])
+        found[home[a]] += _group(names[a:b], starts[part], runs[part])
     return found
 
 
@@ -196,14 +204,14 @@ def cut_for_workers(found: Sequence[Group], kind: Kind) -> list[Group]:
     return made + others
 
 
-def common_order(sequences: Sequence[np.ndarray]) -> dict[int, int]:
-    """For each column the column that follows it in a common order, chosen by the groups of all tiles.
+def common_order(names: np.ndarray, following: np.ndarray) -> dict[int, int]:
+    """For each column the column that follows it in a common order, chosen by the neighbours in groups of all tiles.
 
-    Neighbours in a group are linked when neither has a partner yet; a link that would close a circle is left out.
+    Neighbours (a name and the one after it) are linked when neither has a partner yet; a link that would close a circle
+    is left out.
     """
     after: dict[int, int] = {}
     before: dict[int, int] = {}
-    names, following = (np.concatenate([s[part] for s in sequences]) for part in (slice(-1), slice(1, None)))
     # a pair that was refused once, or linked, is refused again
     _, first = np.unique(names * (following.max(initial=0) + 1) + following, return_index=True)
     first.sort()

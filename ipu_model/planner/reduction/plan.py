@@ -203,13 +203,12 @@ def _local(
         chosen = [chosen[i * len(chosen) // most] for i in range(most)]
     size, rotated, compute = SIZES[kind.result], False, 0.0
     results, state = np.zeros(tiles), np.zeros(tiles)
-    found = [groups(view.column_of(starts[members[0]], starts[members[0] + 1])) for members in chosen]
+    found = _groups(view, starts, [members[0] for members in chosen])
     after = _order(found, chosen, origin.tolist(), view.columns)
     for tiles_alike, own in zip(chosen, found, strict=True):
         pieces = cut_for_workers(own, kind)
         sets = on_workers([p.work for p in pieces], kind)
-        moved = np.unique(origin[tiles_alike] - origin[tiles_alike[0]])
-        copied = after is not None and any(_turned(p.columns, moved, after) for p in pieces)
+        copied = after is not None and _turned(pieces, np.unique(origin[tiles_alike] - origin[tiles_alike[0]]), after)
         rotated |= copied
         compute = max(compute, sets.cycles + (ROTATED_COPY if copied else 0.0))
         results[tiles_alike] = (sets.parts + sum(len(p.columns) for p in pieces)) * size
@@ -217,28 +216,57 @@ def _local(
     return Stage("Local", 0.0, compute, results, state, 0, len(origin)), rotated
 
 
+def _groups(view: View, starts: Sequence[int], tiles: Sequence[int]) -> list[list[Group]]:
+    """The groups of columns of each of `tiles`, of as many tiles at once as have no more than `MOST_ELEMENTS`."""
+    found: list[list[Group]] = []
+    while len(found) < len(tiles):
+        some, elements = list[tuple[int, int]](), 0
+        for tile in tiles[len(found) :]:
+            some.append((starts[tile], starts[tile + 1]))
+            elements += some[-1][1] - some[-1][0]
+            if elements >= MOST_ELEMENTS:
+                break
+        columns = view.columns_at(np.concatenate([np.arange(a, b) for a, b in some]))
+        found += groups(columns, [b - a for a, b in some])
+    return found
+
+
 def _order(
     found: Sequence[list[Group]], chosen: Sequence[list[int]], origin: Sequence[int], columns: int
 ) -> np.ndarray | None:
     """The successor of each column in the tiles' common order (-1: none); None for the natural order."""
-    if all((g.columns[1:] - g.columns[:-1] == 1).all() for own in found for g in own):
+    pairs = [_neighbours(own) for own in found]
+    if all((following - names == 1).all() for names, following in pairs):
         return None
     form = {t: i for i, members in enumerate(chosen) for t in members}
-    seen = dict.fromkeys((form[t], origin[t]) for t in sorted(form))
-    votes = [g.columns + at - origin[chosen[i][0]] for i, at in list(seen)[:MOST_VOTES] for g in found[i]]
-    order = common_order(votes)
+    seen = list(dict.fromkeys((form[t], origin[t]) for t in sorted(form)))[:MOST_VOTES]
+    moved = np.repeat(
+        [at - origin[chosen[i][0]] for i, at in seen], [len(pairs[i][0]) for i, _ in seen]
+    )  # fmt: skip
+    names, following = (np.concatenate([pairs[i][side] for i, _ in seen]) + moved for side in (0, 1))
+    order = common_order(names, following)
     after = np.full(columns, -1)
     after[list(order)] = list(order.values())
     return after
 
 
-def _turned(columns: np.ndarray, moved: np.ndarray, after: np.ndarray) -> bool:
+def _neighbours(own: Sequence[Group]) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of a tile's groups that another follows in its group, and those that follow."""
+    names = np.concatenate([g.columns for g in own])
+    ends = np.cumsum([len(g.columns) for g in own])
+    inside = np.ones(len(names), dtype=bool)
+    inside[ends - 1] = False
+    at = np.flatnonzero(inside)
+    return names[at], names[at + 1]
+
+
+def _turned(pieces: Sequence[Group], moved: np.ndarray, after: np.ndarray) -> bool:
     """Whether the columns that one worker reduces are out of the tiles' common order.
 
     `moved` holds the column offsets of the tiles whose shares have this form.
     """
-    names = columns + moved[:, None]
-    return bool((after[names[:, :-1]] != names[:, 1:]).any())
+    names, following = _neighbours(pieces)
+    return bool((after[names + moved[:, None]] != following + moved[:, None]).any())
 
 
 def _priced(found: Reduction, used: int, machine: Machine, size: int) -> Plan:

@@ -177,13 +177,13 @@ def test_fewer_tiles_take_longer():
 
 @pytest.mark.parametrize(("depth", "stages"), [(2, 1), (15, 1), (16, 2), (124, 2), (125, 3), (1000, 3)])
 def test_reduction_stages(depth, stages):
-    added = conv_reduce._stages(np.array([depth]))
+    added = conv_reduce.stages(np.array([depth]))
     assert sum(int(each[0]) > 1 for each in added) == stages
     assert math.prod(int(each[0]) for each in added) >= depth
 
 
 def test_reduction_exchange_of_the_worked_example():
-    assert conv_reduce.exchanged(np.array([4704]), np.array([43])).tolist() == [672]
+    assert conv_reduce.exchanged(np.array([4704]), conv_reduce.stages(np.array([43]))).tolist() == [672]
 
 
 def test_joint_plan_moves_no_operand_and_exchanges_splits():

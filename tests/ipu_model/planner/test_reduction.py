@@ -117,25 +117,38 @@ def test_boxes_hold_the_columns_of_each_element(shape, mask, size, data):
     reduced = tuple(d for d in range(len(shape)) if mask >> d & 1)
     if view.elements > 1:
         assert found.tolist() == ones.reshape(shape).sum(axis=reduced).ravel().tolist()
-        counts = np.bincount(view.column_of(start, end), minlength=view.columns)
+        counts = np.bincount(view.columns_at(np.arange(start, end)), minlength=view.columns)
         assert counts.tolist() == found.tolist()
 
 
 def test_groups_are_columns_that_lie_alike():
-    [(whole)] = groups(np.array([4, 5, 6, 7, 0, 1, 2, 3] * 3))
+    [[whole]] = groups(np.array([4, 5, 6, 7, 0, 1, 2, 3] * 3), [24])
     assert whole.columns.tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
     assert (whole.work.out, whole.work.rows, whole.work.stride) == (8, 3, 8)
-    late, early = groups(np.array([2, 3, 0, 1, 2, 3]))
+    [[late, early]] = groups(np.array([2, 3, 0, 1, 2, 3]), [6])
     assert (late.work.rows, early.work.rows) == (2, 1)
-    [runs] = groups(np.array([0, 0, 0, 1, 1, 1]))
+    [[runs]] = groups(np.array([0, 0, 0, 1, 1, 1]), [6])
     assert (runs.work.out, runs.work.inner, runs.work.rows) == (2, 3, 1)
 
 
+def test_stretches_that_lie_one_after_another_are_grouped_each_for_itself():
+    together = groups(np.array([0, 1, 2, 3, 2, 3, 0, 1, 2, 3, 1, 1]), [2, 4, 4, 2])
+    apart = [[0, 1], [2, 3, 2, 3], [0, 1, 2, 3], [1, 1]]
+    alone = [groups(np.array(columns), [len(columns)])[0] for columns in apart]
+    assert [[(g.columns.tolist(), g.work) for g in own] for own in together] == [
+        [(g.columns.tolist(), g.work) for g in own] for own in alone
+    ]
+    assert [g.columns.tolist() for own in together for g in own] == [[0, 1], [2, 3], [0, 1, 2, 3], [1]]
+
+
 def test_tiles_agree_on_an_order_without_circles():
-    natural = common_order([np.arange(8), np.array([4, 5, 6, 7, 0, 1, 2, 3])])
-    assert natural == {i: i + 1 for i in range(7)}
-    turned = common_order([np.array([4, 5, 6, 7, 0, 1, 2, 3]), np.arange(8)])
-    assert turned == {4: 5, 5: 6, 6: 7, 7: 0, 0: 1, 1: 2, 2: 3}
+    natural, turned = np.arange(8), np.array([4, 5, 6, 7, 0, 1, 2, 3])
+    assert _order_of(natural, turned) == {i: i + 1 for i in range(7)}
+    assert _order_of(turned, natural) == {4: 5, 5: 6, 6: 7, 7: 0, 0: 1, 1: 2, 2: 3}
+
+
+def _order_of(*groups_of_columns):
+    return common_order(*(np.concatenate([g[part] for g in groups_of_columns]) for part in (slice(-1), slice(1, None))))
 
 
 def test_a_tensor_that_lies_whole_on_a_tile_needs_no_exchange():
