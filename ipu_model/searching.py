@@ -4,7 +4,8 @@ Planners round, so a figure is a step function of every size and has no useful d
 between two planned programs has one; this is the relaxation of `ipu_model.planner.surface` for whole programs. A step
 follows the slopes of all sizes at once, is planned, and is kept only when it is better. Where no such step helps, all
 sizes move together, and along a limit one size is traded for another; then the strides are halved, down to single steps
-of the grid, and once more from wide ones. The result has no better neighbour on the grid.
+of the grid, and once more from wide ones. Where a size changes nothing, as a proportion of memory that no plan reaches,
+what lies beyond is tried. The result has no better neighbour on the grid.
 """
 
 from __future__ import annotations
@@ -154,6 +155,8 @@ def search(
             here = dict.fromkeys(here, 0)
         elif any(s > 1 for s in strides.values()):
             strides = {name: max(1, s // 2) for name, s in strides.items()}
+        elif (beyond := _beyond(planner, here)) is not None:
+            here = beyond
         elif here == settled:
             break
         else:
@@ -298,6 +301,25 @@ def _step(plan: _Planner, here: dict[str, int], strides: Mapping[str, int]) -> d
     limited = any(0 < n.planned.excess < math.inf for n in around)
     trades = _traded(plan, here, strides) if limited else ()
     return next((at for at in chain(places, trades) if plan.may(at) and plan(at).rank < now.rank), None)
+
+
+def _beyond(plan: _Planner, here: dict[str, int]) -> dict[str, int] | None:
+    """A better position behind others as good as this one, by one size at doubling distances; None without one."""
+    now = plan(here)
+    for name in here:
+        for way in (-1, 1):
+            distance, before, at = 1, here, _clamped(plan, {**here, name: here[name] + way})
+            while at != before and plan.may(at) and _as_good(there := plan(at), now):
+                if there.rank < now.rank:
+                    return at
+                distance, before = 2 * distance, at
+                at = _clamped(plan, {**here, name: here[name] + way * distance})
+    return None
+
+
+def _as_good(there: Tried, now: Tried) -> bool:
+    """Whether a position is no worse: by its limits alone where those are exceeded."""
+    return there.excess <= now.excess < math.inf if now.excess else there.rank <= now.rank
 
 
 def _traded(plan: _Planner, here: Mapping[str, int], strides: Mapping[str, int]) -> Iterator[dict[str, int]]:

@@ -128,6 +128,36 @@ def test_one_stage_may_be_any_choice():
     assert "proportion=" in str(found)
 
 
+@pytest.mark.parametrize("start", [None, {"share": 0}, {"share": 40}, {"share": 63}])
+@pytest.mark.parametrize(("low", "high"), [(3, 64), (50, 64), (-1, 7), (-1, 60)])
+def test_what_lies_beyond_sizes_that_change_nothing_is_tried(start, low, high):
+    base = ipu_model.profile(jnp.sin, jnp.ones(8))
+
+    def held(report):  # the same for most sizes, as with proportions of memory that no plan reaches
+        return 5 if low < int(report.name) < high else 3
+
+    found = ipu_model.search(
+        lambda share: dataclasses.replace(base, name=str(share)),
+        {"share": (0, 63)},
+        objective=lambda report: held(report) * 100 + int(report.name),
+        limits={held: 4},
+        start=start,
+    )
+    assert held(found.report) == 3
+    assert len(found.tried) < 30
+
+
+def test_a_proportion_of_memory_is_lowered_until_the_program_fits():
+    found = ipu_model.search(
+        lambda share: ipu_model.profile(*product(1024, 512), available_memory=share),
+        {"share": [0.02, 0.05, 0.2, 0.4, 0.6, 0.9]},
+        limits={"fullest_tile": 220_000},
+    )
+    every = {t.sizes["share"]: t for t in found.tried}
+    assert every[0.6].rank == every[0.4].rank  # the plan is the same
+    assert found.sizes["share"] == 0.02
+
+
 def test_sizes_without_a_program_are_passed_over():
     def even(n: int):
         if n % 2:
