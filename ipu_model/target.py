@@ -201,6 +201,12 @@ def from_constants(
 ) -> Target:
     """Build a target from a table ``{field: {"value", "unit", "source", ...}}``.
 
+    Parameters
+    ----------
+    fitted : dict, optional
+        Constants that were fitted to published figures; those of the targets that come with this package by default,
+        ``{}`` for none.
+
     Raises
     ------
     ValueError
@@ -213,7 +219,11 @@ def from_constants(
     values = {k: v["value"] for k, v in constants.items()}
     machine = Machine(**{k: _whole(values.pop(k)) for k in MACHINE_FIELDS})
     leaves = {k: float(v) if type(v) is int else v for k, v in values.items()}
-    return Target(name, architecture, machine, fitted=dict(fitted or {}), provenance=dict(constants), **leaves)
+    if fitted is None:
+        from ipu_model.targets import fitted_constants  # whose targets are built here
+
+        fitted = fitted_constants()
+    return Target(name, architecture, machine, fitted=dict(fitted), provenance=dict(constants), **leaves)
 
 
 def _whole(value: Any) -> Any:

@@ -49,6 +49,14 @@ class Benchmark:
     total_memory: Formula | None = None
     max_tile: Formula | None = None
 
+    def on_tiles(self, tiles: int) -> Benchmark:
+        """The same with a highest address no lower than the mean over `tiles`, which no fullest tile is below."""
+        if self.total_memory is None or self.max_tile is None:
+            return self
+        mean = self.total_memory.shared(tiles)
+        highest = dataclasses.replace(self.max_tile, alternatives=(*self.max_tile.alternatives, *mean.alternatives))
+        return dataclasses.replace(self, max_tile=highest)
+
     def figure(self, what: str, unit: str) -> Formula:
         """The formula for a figure named as in the table, before its unit is taken into account.
 

@@ -102,12 +102,10 @@ def _per_step(formula: Formula, what: str, params: Mapping[str, Any]) -> Formula
 
 
 def _fits(benchmark: Benchmark, target: Target) -> bool:
-    """Whether the fullest tile holds its share, and all tiles together hold the whole."""
-    sizes = (benchmark.max_tile, benchmark.total_memory)
-    if None in sizes:
+    """Whether the fullest tile holds its share."""
+    if benchmark.max_tile is None:
         raise ValueError("whether a part of a program fits alone is not known")
-    highest, total = (float(size(target)) for size in sizes if size is not None)
-    return max(highest, total / target.tiles) <= target.machine.tile_memory
+    return float(benchmark.max_tile(target)) <= target.machine.tile_memory
 
 
 def _program(op: str, params: Mapping[str, Any], part: str, data: str, machine: Machine) -> Benchmark:
@@ -122,4 +120,5 @@ def _program(op: str, params: Mapping[str, Any], part: str, data: str, machine: 
 def _planned(op: str, params: str, parts: tuple[int, ...], data: str, machine: Machine) -> Benchmark:
     # quantities of a plan depend on the machine alone; its prices come when a formula is evaluated
     chip = targets.get("mk2").replace(machine=machine)
-    return OPS[op](json.loads(params) | ({"parts": parts} if parts else {}), data, chip)
+    made = OPS[op](json.loads(params) | ({"parts": parts} if parts else {}), data, chip)
+    return made.on_tiles(machine.tiles)

@@ -120,7 +120,9 @@ def _recurrent(planner: Callable[..., Plan], gates: int, p: Params, data: str, t
         "temporary": max(received_bytes(each) * each.tiles for each in passes),
         "tiles": target.tiles,
     }
-    start = target.machine.interleaved_start if plan.interleaved_bytes else 0
+    # dot products need nothing interleaved, but their operands in memory elements of their own
+    apart = 2 * target.machine.memory_element + size * plan.detail[0].detail.tile["weights"]
+    start = target.machine.interleaved_start if plan.interleaved_bytes else apart
     return Benchmark(
         of_plans([plan]),
         _linear("rnn.memory", memory),

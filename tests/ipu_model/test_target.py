@@ -75,6 +75,8 @@ def test_round_trip_through_a_data_file():
     again = target.from_constants(data["name"], data["architecture"], data["constants"])
     assert again.machine == chip.machine
     assert again.clock_hz == 1.5e9
+    assert again.fitted == chip.fitted  # without them a product took a quarter less
+    assert target.from_constants(data["name"], data["architecture"], data["constants"], {}).fitted == {}
 
 
 def test_pytree_leaves_are_the_prices_and_structure_is_static():

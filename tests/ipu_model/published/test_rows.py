@@ -338,3 +338,20 @@ def test_a_row_with_shares_for_each_side_is_answered():
     assert first != same
     with pytest.raises(ValueError, match=r"alpha-in is 1\.5, expected a number between 0 and 1"):
         octave({**params, "alpha-in": 1.5, "alpha-out": 0.5}, "half", chip)
+
+
+@pytest.mark.parametrize(
+    ("family", "op", "params", "tiles"),
+    [
+        ("rnn", "lstm", {"batch-size": 1, "sequence-size": 19, "input-size": 183, "output-size": 43}, 1216),
+        ("pooling", "pooling", {"field": [20, 82], "kernel": 3, "padding": 1, "channels": 440, "batch-size": 2}, 1472),
+    ],
+)
+def test_the_fullest_tile_holds_no_less_than_the_mean(family, op, params, tiles):
+    hardware = GC2 if tiles == 1216 else GC200
+    config = {"op": op, "pass": "fwd", "params": {**params, "data-type": "float"}}
+    total, highest = (
+        published.predict(row(family, what, "bytes", config, hardware, "fp32"))
+        for what in ("total memory", "max tile memory")
+    )
+    assert highest >= total / tiles
