@@ -21,9 +21,9 @@ _COLOURS = {
     "update": "#5a9367",
 }
 _PHONE = "<meta name='viewport' content='width=device-width'>"
-_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:800px;margin:2em auto;padding:0 1em}
+_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:860px;margin:2em auto;padding:0 1em}
 :root{color-scheme:light dark}
-table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:right;border-bottom:1px solid #ddd}
+table{border-collapse:collapse}td,th{padding:.2em .5em;text-align:right;border-bottom:1px solid #ddd}
 svg{width:100%;height:auto}text{font-size:12px;fill:currentColor}
 .wide{overflow-x:auto}.ideal{stroke:#999;stroke-dasharray:5 4}"""
 
@@ -45,7 +45,8 @@ def render(title: str, found: Mapping[int, Sequence[Plan]], top: int) -> str:
         legend = " ".join(f'<span style="color:{c}">&#9632;</span> {n}' for n, c in _COLOURS.items())
         body = (
             f"<h2>Throughput of the best plan</h2>{_throughput(best)}"
-            f"<h2>What a step is made of</h2><p>{legend}</p>{_parts(best)}<h2>Plans</h2>{_table(found, top)}"
+            f"<h2>What a step is made of</h2><p>{legend}</p>{_parts(best)}<h2>Plans</h2>"
+            f"<p>Batches: samples of a micro-batch x micro-batches of a step.</p>{_table(found, top)}"
         )
     head = f"<meta charset='utf-8'>{_PHONE}<title>{escape(title)}</title><style>{_STYLE}</style>"
     return f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{escape(title)}</h1>{body}</body></html>"
@@ -112,8 +113,7 @@ def _table(found: Mapping[int, Sequence[Plan]], top: int) -> str:
         "tensor",
         "pipeline",
         "recompute",
-        "micro-batch",
-        "of a step",
+        "batches",
         "in flight",
         "samples/s",
         "efficiency",
@@ -124,7 +124,7 @@ def _table(found: Mapping[int, Sequence[Plan]], top: int) -> str:
         for plan in plans[:top]:
             spread = plan.spread.data, plan.spread.tensor, plan.spread.pipeline
             figures = f"{plan.throughput:,.1f}", f"{100 * plan.efficiency:.1f} %", f"{plan.memory / 1e9:.4f}"
-            batches = f"{plan.micro_batch:g}", plan.accumulation, plan.in_flight
+            batches = f"{plan.micro_batch:g} x {plan.accumulation}", plan.in_flight
             cells = (chips, *spread, "yes" if plan.recompute else "", *batches, *figures)
             rows.append(f"<tr>{''.join(f'<td>{c}</td>' for c in cells)}</tr>")
     return f"<div class='wide'><table>{''.join(rows)}</table></div>"

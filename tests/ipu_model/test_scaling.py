@@ -231,6 +231,11 @@ def test_the_page_has_every_figure():
         assert f'data-chips="{n}" data-throughput="{plans[0].throughput:.6g}"' in page
         assert f'data-part="compute" data-seconds="{plans[0].parts.compute:.6g}"' in page
         assert f"<td>{plans[1].throughput:,.1f}</td>" in page
+        assert (
+            f"<td>8 x 4</td><td>{plans[1].in_flight}</td>" in page
+        )  # samples, micro-batches, of which so many at once
+    table = page[page.index("<table>") :]
+    assert {row.count("<td>") or row.count("<th>") for row in table.split("</tr>")[:-1]} == {table.count("<th>")}
     assert "No plan fits" in render("x", {4: []}, 2)
 
 
