@@ -14,28 +14,28 @@ from ..errors import popart_exception
 from . import primitives
 from .arrays import Array, is_float, namespace
 from .elementwise import aligned, legacy_align
-from .operator import ELEMENTWISE, NON_LINEARITY, OF_INTEGERS, ROUNDS, PopxlClass, gradient, operator
+from .operator import ELEMENTWISE, NON_LINEARITY, OF_INTEGERS, ROUNDS, as_graphcore, as_onnx, gradient, operator
 from .registry import direct, lowers
 from .two_way import with_jvp
 
 operator(
     "Relu",
     ELEMENTWISE | NON_LINEARITY,
-    gradients=[gradient("ReluGrad", "g y0", kernel=True)],
-    inplace="ReluInplace",
-    popxl=PopxlClass("ReluOp", version=6, runs=("", 14)),
+    gradients=gradient("g y0", kernel=True),
+    inplace=True,
+    popxl=as_onnx(6, runs=14),
 )
 operator(
     "Softplus",
     ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS,
-    gradients=[gradient("SoftPlusGrad", "g x0")],
-    inplace="SoftplusInplace",
+    gradients=gradient("g x0", name="SoftPlusGrad"),
+    inplace=True,
 )
 operator(
     "Softsign",
     ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS,
-    gradients=[gradient("SoftSignGrad", "g x0")],
-    inplace="SoftsignInplace",
+    gradients=gradient("g x0", name="SoftSignGrad"),
+    inplace=True,
 )
 direct({"Relu": jax.nn.relu, "Softsign": jax.nn.soft_sign, "Softplus": jax.nn.softplus}, 1)
 operator("Celu", ELEMENTWISE)
@@ -63,12 +63,7 @@ def _below(x: Array) -> Array:
     return jnp.where(x > 0, jnp.zeros_like(x), x)
 
 
-operator(
-    "LeakyRelu",
-    ELEMENTWISE | NON_LINEARITY | ROUNDS,
-    gradients=[gradient("LeakyReluGrad", "g x0")],
-    inplace="LeakyReluInplace",
-)
+operator("LeakyRelu", ELEMENTWISE | NON_LINEARITY | ROUNDS, gradients="g x0", inplace=True)
 
 
 @lowers("LeakyRelu", 1)
@@ -94,12 +89,7 @@ def prelu_1(x: Array, slope: Array, /) -> Array:
     return prelu(x, slope.reshape(()) if shared else legacy_align(x, slope, 1, 1))
 
 
-operator(
-    "Elu",
-    ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS,
-    gradients=[gradient("EluGrad", "g x0")],
-    inplace="EluInplace",
-)
+operator("Elu", ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS, gradients="g x0", inplace=True)
 
 
 @lowers("Elu", 1)
@@ -114,12 +104,7 @@ def celu(x: Array, /, *, alpha: float = 1.0) -> Array:
     return blend(x, upper, a * jnp.expm1(_below(x) / a))
 
 
-operator(
-    "Selu",
-    ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS,
-    gradients=[gradient("SeluGrad", "g x0")],
-    inplace="SeluInplace",
-)
+operator("Selu", ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS, gradients="g x0", inplace=True)
 
 
 @lowers("Selu", 6)
@@ -138,13 +123,7 @@ def selu_1(x: Array, /, *, alpha: float = 1.6732, gamma: float = 1.0507) -> Arra
     return selu(x, alpha=alpha, gamma=gamma)
 
 
-operator(
-    "Gelu",
-    ELEMENTWISE | NON_LINEARITY | ROUNDS,
-    gradients=[gradient("GeluGrad", "g x0")],
-    inplace="GeluInplace",
-    popxl=PopxlClass("GeluOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
-)
+operator("Gelu", ELEMENTWISE | NON_LINEARITY | ROUNDS, gradients="g x0", inplace=True, popxl=as_graphcore(runs=1))
 
 
 @lowers("Gelu", 20)
@@ -152,13 +131,7 @@ def gelu(x: Array, /, *, approximate: str = "none") -> Array:
     return jax.nn.gelu(x, approximate=approximate == "tanh")
 
 
-operator(
-    "Swish",
-    ELEMENTWISE | NON_LINEARITY | ROUNDS,
-    gradients=[gradient("SwishGrad", "g x0")],
-    inplace="SwishInplace",
-    popxl=PopxlClass("SwishOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
-)
+operator("Swish", ELEMENTWISE | NON_LINEARITY | ROUNDS, gradients="g x0", inplace=True, popxl=as_graphcore(runs=1))
 
 
 @lowers("Swish", 24)
@@ -173,12 +146,7 @@ def swiglu(gate: Array, value: Array, /, *, alpha: float = 1.0) -> Array:
     return swish(gate, alpha=alpha) * value
 
 
-operator(
-    "HardSigmoid",
-    ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS,
-    gradients=[gradient("HardSigmoidGrad", "g x0")],
-    inplace="HardSigmoidInplace",
-)
+operator("HardSigmoid", ELEMENTWISE | NON_LINEARITY | ROUNDS | OF_INTEGERS, gradients="g x0", inplace=True)
 
 
 @lowers("HardSigmoid", 1)
@@ -205,12 +173,7 @@ def _bounded_line_jvp(slope: Any, shift: Any, primals: tuple[Array], tangents: t
     return bounded_line(x, slope, shift), share * to_x
 
 
-operator(
-    "ThresholdedRelu",
-    ELEMENTWISE | NON_LINEARITY | OF_INTEGERS,
-    gradients=[gradient("ThresholdedReluGrad", "g x0")],
-    inplace="ThresholdedReluInplace",
-)
+operator("ThresholdedRelu", ELEMENTWISE | NON_LINEARITY | OF_INTEGERS, gradients="g x0", inplace=True)
 
 
 @lowers("ThresholdedRelu", 1, 10)
@@ -218,7 +181,7 @@ def thresholded_relu(x: Array, /, *, alpha: float = 1.0) -> Array:
     return jnp.where(x > np.asarray(alpha, x.dtype), x, jnp.zeros_like(x))
 
 
-operator("Shrink", ELEMENTWISE, gradients=[gradient("ShrinkGrad", "g x0")], inplace="ShrinkInplace")
+operator("Shrink", ELEMENTWISE, gradients="g x0", inplace=True)
 
 
 @lowers("Shrink", 9)
@@ -256,10 +219,10 @@ def _limits(dtype: Any) -> tuple[Any, Any]:
 operator(
     "Clip",
     ELEMENTWISE,
-    gradients=[gradient("ClipGrad", "g y0", kernel=True)],
-    inplace="ClipInplace",
+    gradients=gradient("g y0", kernel=True),
+    inplace=True,
     parameters={1: "min", 2: "max"},
-    popxl=PopxlClass("ClipOp", version=6, runs=("", 6)),
+    popxl=as_onnx(6, runs=6),
     not_constant="Op {name}({op}), inputs=[{first}] currently only supports constant min/max parameters. "
     "Input '{operand}' ({tensor}) has no data.",
 )

@@ -17,7 +17,7 @@ from ..errors import popart_exception
 from .arrays import Array, device_dtype, is_float, is_text, namespace, onnx_dtype, times_power_of_two
 from .kernels import IPU, platform
 from .later import LATER
-from .operator import ELEMENTWISE, FOLDS, MOVES_DATA, MOVES_ROWS, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
+from .operator import ELEMENTWISE, FOLDS, MOVES_DATA, MOVES_ROWS, ROUNDS, WIDE_RESULT, as_onnx, operator
 from .registry import lowers
 
 FLOAT8 = tuple(map(np.dtype, (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2,
@@ -139,8 +139,8 @@ def convert(x: Any, dtype: np.dtype, saturate: bool = True, round_mode: str = "u
 operator(
     "Cast",
     ELEMENTWISE | MOVES_DATA | FOLDS | ROUNDS | WIDE_RESULT | MOVES_ROWS,
-    gradients=[gradient("CastGrad")],
-    popxl=PopxlClass("CastOp", version=9, runs=("", 9)),
+    gradients="g",
+    popxl=as_onnx(9, runs=9),
 )
 
 

@@ -16,7 +16,7 @@ from . import primitives
 from .arrays import Array, listed
 from .float8_products import has_float8, of_float8
 from .kernels import Computation
-from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
+from .operator import EXPENSIVE, PER_SAMPLE, PRODUCT, ROUNDS, as_onnx, gradient, operator
 from .registry import lowers
 from .windows import Pads, check_auto_pad, fitting, pairs, per_dim, positive, split_padding, window
 
@@ -75,10 +75,10 @@ def check_kernel(kernel_shape: Sequence[int], window_shape: Sequence[int]) -> No
 operator(
     "Conv",
     PER_SAMPLE | PRODUCT | EXPENSIVE | ROUNDS,
-    gradients=[gradient("ConvDataGrad", "g x1"), gradient("ConvWeightsGrad", "g x0", of=1)],
+    gradients=[gradient("g x1", name="ConvDataGrad"), gradient("g x0", of=1, name="ConvWeightsGrad")],
     bias=2,
     ranks="X 3+ W =X B 1",
-    popxl=PopxlClass("ConvOp", version=11, runs=("", 11), base="MultiConvBaseOp"),
+    popxl=as_onnx(11, runs=11, base="MultiConvBaseOp"),
 )
 
 
@@ -98,11 +98,7 @@ def conv(
 
 
 operator(
-    "ConvTranspose",
-    PER_SAMPLE | ROUNDS,
-    ranks="X 3+ W =X B 1",
-    removed_by="ConvTranspose",
-    popxl=PopxlClass("ConvTransposeOp", version=11, runs=("", 11)),
+    "ConvTranspose", PER_SAMPLE | ROUNDS, ranks="X 3+ W =X B 1", removed_by="ConvTranspose", popxl=as_onnx(11, runs=11)
 )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from .._compat.jax import Tracer, one_kernel
 from ..errors import OpError
 from .arrays import Array
-from .operator import ELEMENTWISE, RANDOM, PopxlClass, gradient, operator
+from .operator import ELEMENTWISE, RANDOM, as_onnx, operator
 from .registry import Context, Key, Static, Training, lowers
 
 
@@ -57,10 +57,10 @@ def keep(x: Array, mask: Any, ratio: Any) -> jax.Array:
 operator(
     "Dropout",
     ELEMENTWISE | RANDOM,
-    gradients=[gradient("DropoutGrad", "g seed")],
+    gradients="g seed",
     ranks="ratio 0-1 training_mode 0-1",
     parameters={1: "ratio"},
-    popxl=PopxlClass("DropoutOp", version=10),
+    popxl=as_onnx(10),
 )
 
 

@@ -21,12 +21,14 @@ from .operator import (
     FOLDS,
     MOVES_DATA,
     MOVES_ROWS,
+    NAMESAKE,
     NON_LINEARITY,
     ROUNDS,
     VIEW_CHANGE,
     ZERO_GRADIENT,
-    PopxlClass,
+    as_onnx,
     gradient,
+    of_both,
     operator,
 )
 from .registry import direct, lowers
@@ -72,54 +74,36 @@ def quiet(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 quiet_power = quiet(jnp.power)
 
-operator(
-    "Abs",
-    ELEMENTWISE,
-    gradients=[gradient("AbsGrad", "g x0", removed_by="AbsGradOp")],
-    popxl=PopxlClass("AbsOp", version=6, runs=("", 13)),
-)
-operator("Ceil", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="CeilInplace", popxl=PopxlClass("CeilOp", runs=("", 13)))
+operator("Abs", ELEMENTWISE, gradients=gradient("g x0", removed_by=NAMESAKE), popxl=as_onnx(6, runs=13))
+operator("Ceil", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace=True, popxl=as_onnx(runs=13))
 operator(
     "Exp",
     ELEMENTWISE | ROUNDS,
-    gradients=[gradient("ExpGrad", "g y0", kernel=True, removed_by="ExpGradOp")],
-    inplace="ExpInplace",
-    popxl=PopxlClass("ExpOp", version=6, runs=("", 13)),
+    gradients=gradient("g y0", kernel=True, removed_by=NAMESAKE),
+    inplace=True,
+    popxl=as_onnx(6, runs=13),
 )
-operator(
-    "Floor",
-    ELEMENTWISE | FOLDS,
-    gradients=ZERO_GRADIENT,
-    inplace="FloorInplace",
-    popxl=PopxlClass("FloorOp", version=6, runs=("", 13)),
-)
+operator("Floor", ELEMENTWISE | FOLDS, gradients=ZERO_GRADIENT, inplace=True, popxl=as_onnx(6, runs=13))
 operator(
     "Log",
     ELEMENTWISE | ROUNDS,
-    gradients=[gradient("LogGrad", "g x0", removed_by="LogGradOp", required=True)],
-    popxl=PopxlClass("LogOp", version=6, runs=("", 13)),
+    gradients=gradient("g x0", removed_by=NAMESAKE, required=True),
+    popxl=as_onnx(6, runs=13),
 )
-operator(
-    "Reciprocal", ELEMENTWISE | ROUNDS, gradients=[gradient("ReciprocalGrad", "g x0", removed_by="ReciprocalGradOp")]
-)
-operator(
-    "Sigmoid",
-    ELEMENTWISE | NON_LINEARITY | ROUNDS,
-    gradients=[gradient("SigmoidGrad", "g y0")],
-    inplace="SigmoidInplace",
-)
+operator("Reciprocal", ELEMENTWISE | ROUNDS, gradients=gradient("g x0", removed_by=NAMESAKE))
+operator("Sigmoid", ELEMENTWISE | NON_LINEARITY | ROUNDS, gradients="g y0", inplace=True)
 operator(
     "Sqrt",
     ELEMENTWISE | ROUNDS,
-    gradients=[gradient("SqrtGrad", "g y0", kernel=True, removed_by="SqrtGradOp")],
-    popxl=PopxlClass("SqrtOp", version=6, runs=("", 13)),
+    gradients=gradient("g y0", kernel=True, removed_by=NAMESAKE),
+    popxl=as_onnx(6, runs=13),
 )
 operator(
     "Tanh",
     ELEMENTWISE | NON_LINEARITY | ROUNDS,
-    gradients=[gradient("TanhGrad", "g y0", kernel=True)],
-    inplace="TanhInplace",
-    popxl=PopxlClass("TanhOp", version=6, runs=("", 13)),
+    gradients=gradient("g y0", kernel=True),
+    inplace=True,
+    popxl=as_onnx(6, runs=13),
 )
 direct({"Abs": absolute, "Ceil": primitives.ceil, "Exp": primitives.exp, "Floor": primitives.floor,
         "Log": quiet(primitives.log), "Reciprocal": jnp.reciprocal, "Sigmoid": primitives.sigmoid,
@@ -137,20 +121,15 @@ def popart_tanh(x: Array, /) -> Array:
     return accurate_tanh(x)
 
 
-operator("Acos", ELEMENTWISE | ROUNDS, gradients=[gradient("AcosGrad", "g x0")])
-operator("Asin", ELEMENTWISE | ROUNDS, gradients=[gradient("AsinGrad", "g x0")], inplace="AsinInplace")
-operator("Atan", ELEMENTWISE | ROUNDS, gradients=[gradient("AtanGrad", "g x0")], inplace="AtanInplace")
-operator(
-    "Cos",
-    ELEMENTWISE | ROUNDS,
-    gradients=[gradient("CosGrad", "g x0", removed_by="CosGradOp")],
-    popxl=PopxlClass("CosOp", version=7, runs=("", 7)),
-)
+operator("Acos", ELEMENTWISE | ROUNDS, gradients="g x0")
+operator("Asin", ELEMENTWISE | ROUNDS, gradients="g x0", inplace=True)
+operator("Atan", ELEMENTWISE | ROUNDS, gradients="g x0", inplace=True)
+operator("Cos", ELEMENTWISE | ROUNDS, gradients=gradient("g x0", removed_by=NAMESAKE), popxl=as_onnx(7, runs=7))
 operator(
     "Sin",
     ELEMENTWISE | ROUNDS,
-    gradients=[gradient("SinGrad", "g x0", removed_by="SinGradOp", required=True)],
-    popxl=PopxlClass("SinOp", version=7, runs=("", 7)),
+    gradients=gradient("g x0", removed_by=NAMESAKE, required=True),
+    popxl=as_onnx(7, runs=7),
 )
 operator("Tan", ELEMENTWISE | ROUNDS)
 direct({"Acos": jnp.arccos, "Asin": jnp.arcsin, "Atan": jnp.arctan, "Cos": jnp.cos, "Sin": jnp.sin, "Tan": jnp.tan}, 7)
@@ -158,10 +137,10 @@ operator("Acosh", ELEMENTWISE | ROUNDS)
 operator("Asinh", ELEMENTWISE | ROUNDS)
 operator("Atanh", ELEMENTWISE | ROUNDS)
 operator("Cosh", ELEMENTWISE | ROUNDS, removed_by="CoshOp")
-operator("Erf", ELEMENTWISE | ROUNDS, gradients=[gradient("ErfGrad", "g x0")])
-operator("IsNaN", ELEMENTWISE, gradients=(), popxl=PopxlClass("IsNaN", version=9, runs=("", 13)))
-operator("Sign", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="SignInplace", popxl=PopxlClass("SignOp", version=9))
-operator("Sinh", ELEMENTWISE | ROUNDS, gradients=[gradient("SinhGrad", "g x0")], inplace="SinhInplace")
+operator("Erf", ELEMENTWISE | ROUNDS, gradients="g x0")
+operator("IsNaN", ELEMENTWISE, gradients=(), popxl=as_onnx(9, runs=13, name="IsNaN"))
+operator("Sign", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace=True, popxl=as_onnx(9))
+operator("Sinh", ELEMENTWISE | ROUNDS, gradients="g x0", inplace=True)
 direct({"Acosh": jnp.arccosh, "Asinh": jnp.arcsinh, "Atanh": jnp.arctanh, "Cosh": jnp.cosh, "Sinh": jnp.sinh,
         "Sign": jnp.sign, "IsNaN": jnp.isnan}, 9)  # fmt: skip
 
@@ -176,7 +155,7 @@ def erf(x: Array, /) -> Array:
     return in_float(lax.erf, jnp.asarray(x))
 
 
-operator("Neg", ELEMENTWISE, gradients=[gradient("NegGrad")], popxl=PopxlClass("NegateOp", version=6, runs=("", 13)))
+operator("Neg", ELEMENTWISE, gradients="g", popxl=as_onnx(6, runs=13, name="NegateOp"))
 
 
 @lowers("Neg", 1)
@@ -187,9 +166,9 @@ def neg(x: Array, /) -> Array:
 operator(
     "Identity",
     ELEMENTWISE | VIEW_CHANGE | MOVES_DATA | FOLDS | MOVES_ROWS,
-    gradients=[gradient("IdentityGrad", traits=VIEW_CHANGE)],
-    view="IdentityInplace",
-    popxl=PopxlClass("IdentityOp", runs=("", 16)),
+    gradients=gradient(traits=VIEW_CHANGE),
+    view=True,
+    popxl=as_onnx(runs=16),
 )
 
 
@@ -198,7 +177,7 @@ def identity(x: Any, /) -> Any:
     return x
 
 
-operator("Round", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="RoundInplace")
+operator("Round", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace=True)
 
 
 @lowers("Round", 11)
@@ -213,7 +192,7 @@ def popart_round(x: Array, /) -> Array:
     return lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO)
 
 
-operator("IsInf", ELEMENTWISE, gradients=(), popxl=PopxlClass("IsInf", version=10, runs=("", 10)))
+operator("IsInf", ELEMENTWISE, gradients=(), popxl=as_onnx(10, runs=10, name="IsInf"))
 
 
 @lowers("IsInf", 10)
@@ -317,29 +296,29 @@ def divide(x: Array, y: Array) -> Array:
 operator(
     "Add",
     ELEMENTWISE | FOLDS | ROUNDS,
-    gradients=[gradient("AddArg0Grad"), gradient("AddArg1Grad", "g", of=1)],
+    gradients=[gradient(name="AddArg0Grad"), gradient(of=1, name="AddArg1Grad")],
     inplace={0: "AddLhsInplace", 1: "AddRhsInplace"},
-    popxl=PopxlClass("AddOp", version=6, runs=("", 14)),
+    popxl=as_onnx(6, runs=14),
 )
 
 broadcasting("Add", primitives.add)
 operator(
     "Sub",
     ELEMENTWISE | FOLDS | ROUNDS,
-    gradients=[gradient("SubArg0Grad"), gradient("SubArg1Grad", "g x0 x1 y0", of=1, removed_by="SubtractArg1GradOp")],
-    popxl=PopxlClass("SubtractOp", version=7, runs=("", 14)),
+    gradients=[
+        gradient(name="SubArg0Grad"),
+        gradient("g x0 x1 y0", of=1, name="SubArg1Grad", removed_by="SubtractArg1GradOp"),
+    ],
+    popxl=as_onnx(7, runs=14, name="SubtractOp"),
 )
 
 broadcasting("Sub", primitives.subtract)
 operator(
     "Mul",
     ELEMENTWISE | FOLDS | ROUNDS,
-    gradients=[
-        gradient("MulArg0Grad", "g x0 x1 y0", removed_by="MulArgGradOp", required=True),
-        gradient("MulArg1Grad", "g x0 x1 y0", of=1, removed_by="MulArgGradOp", required=True),
-    ],
+    gradients=of_both("Mul", removed_by="MulArgGradOp", required=True),
     inplace={0: "MulLhsInplace", 1: "MulRhsInplace"},
-    popxl=PopxlClass("MulOp", version=7, runs=("", 14)),
+    popxl=as_onnx(7, runs=14),
 )
 
 broadcasting("Mul", primitives.multiply)
@@ -358,15 +337,7 @@ def _as_half(factor: Array, other: Array) -> Array:
     return factor.astype(np.float16) if single and other.dtype == np.float16 else factor
 
 
-operator(
-    "Div",
-    ELEMENTWISE | FOLDS | ROUNDS,
-    gradients=[
-        gradient("DivArg0Grad", "g x0 x1 y0", removed_by="DivArg0GradOp", required=True),
-        gradient("DivArg1Grad", "g x0 x1 y0", of=1, removed_by="DivArg1GradOp", required=True),
-    ],
-    popxl=PopxlClass("DivOp", version=7, runs=("", 14)),
-)
+operator("Div", ELEMENTWISE | FOLDS | ROUNDS, gradients=of_both("Div", required=True), popxl=as_onnx(7, runs=14))
 
 broadcasting("Div", divide)
 
@@ -420,12 +391,9 @@ def power(x: Array, y: Array) -> Array:
 operator(
     "Pow",
     ELEMENTWISE | ROUNDS,
-    gradients=[
-        gradient("PowArg0Grad", "g x0 x1 y0", removed_by="PowArg0GradOp", required=True),
-        gradient("PowArg1Grad", "g x0 x1 y0", of=1, removed_by="PowArg1GradOp", required=True),
-    ],
+    gradients=of_both("Pow", required=True),
     inplace="PowLhsInplace",
-    popxl=PopxlClass("PowOp", version=7, runs=("", 15)),
+    popxl=as_onnx(7, runs=15),
 )
 
 

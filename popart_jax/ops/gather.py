@@ -13,7 +13,7 @@ from .._compat.jax import Tracer
 from ..errors import popart_exception, until_compiled
 from .arrays import Array, is_text, namespace, normal_axis, wrap_indices
 from .later import LATER
-from .operator import FOLDS, MOVES_DATA, MOVES_ROWS, ROUNDS, PopxlClass, gradient, operator
+from .operator import FOLDS, MOVES_DATA, MOVES_ROWS, ROUNDS, as_onnx, gradient, operator
 from .registry import lowers
 from .symbols import is_symbol
 from .two_way import with_jvp
@@ -26,13 +26,7 @@ def _read(data: Array, index: tuple[Any, ...]) -> Any:
     return jnp.asarray(data).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
-operator(
-    "Gather",
-    MOVES_DATA | FOLDS | ROUNDS | MOVES_ROWS,
-    gradients=[gradient("GatherGrad", "g x1")],
-    batch="gather",
-    popxl=PopxlClass("GatherOp"),
-)
+operator("Gather", MOVES_DATA | FOLDS | ROUNDS | MOVES_ROWS, gradients="g x1", batch="gather", popxl=as_onnx())
 
 
 @lowers("Gather", 1)
@@ -156,7 +150,7 @@ def _write(data: Array, index: tuple[Any, ...], updates: Array, reduction: str) 
 
 operator(
     "ScatterElements",
-    gradients=[gradient("ScatterDataGrad", "g x1"), gradient("ScatterUpdateGrad", "g x1", of=2)],
+    gradients=[gradient("g x1", name="ScatterDataGrad"), gradient("g x1", of=2, name="ScatterUpdateGrad")],
     ranks="data 1+ indices =data updates =data",
 )
 
@@ -175,9 +169,9 @@ def scatter_elements(
 
 operator(
     "Scatter",
-    gradients=[gradient("ScatterDataGrad", "g x1"), gradient("ScatterUpdateGrad", "g x1", of=2)],
+    gradients=[gradient("g x1", name="ScatterDataGrad"), gradient("g x1", of=2, name="ScatterUpdateGrad")],
     ranks="data 1+ indices =data updates =data",
-    popxl=PopxlClass("ScatterOp", version=11, runs=("", 13), runs_as="ScatterElements"),
+    popxl=as_onnx(11, runs=13, runs_as="ScatterElements"),
 )
 
 

@@ -14,7 +14,7 @@ from ..errors import OpError, popart_exception
 from ..limits import limits
 from .arrays import Array, device_dtype, listed, namespace, normal_axes, normal_axis
 from .moving import moves_texts
-from .operator import FOLDS, MOVES_DATA, MOVES_ROWS, NEEDS_VALUE, VIEW_CHANGE, PopxlClass, gradient, operator
+from .operator import FOLDS, MOVES_DATA, MOVES_ROWS, NEEDS_VALUE, VIEW_CHANGE, PopxlClass, as_onnx, gradient, operator
 from .options import DEFAULTS
 from .registry import Bound, Fill, Options, OutputCount, Static, lowers
 from .symbols import as_size, clamped, is_symbol
@@ -22,10 +22,10 @@ from .symbols import as_size, clamped, is_symbol
 operator(
     "Concat",
     VIEW_CHANGE | MOVES_DATA | FOLDS | MOVES_ROWS,
-    gradients=[gradient("ConcatGrad", "g", of=None, traits=VIEW_CHANGE)],
-    view="ConcatInplace",
+    gradients=gradient(of=None, traits=VIEW_CHANGE),
+    view=True,
     batch="along axis",
-    popxl=PopxlClass("ConcatOp", version=11, runs=("", 13)),
+    popxl=as_onnx(11, runs=13),
 )
 
 
@@ -96,11 +96,11 @@ def split_at(x: Array, sizes: Sequence[int] | None, parts: int, axis: int, even:
 operator(
     "Split",
     MOVES_DATA | MOVES_ROWS,
-    gradients=[gradient("SplitGrad", removed_by="SplitGradOpToConcat")],
+    gradients=gradient(removed_by="SplitGradOpToConcat"),
     batch="along axis",
     ranks="split 1",
     parameters={1: "split"},
-    popxl=PopxlClass("SplitOp", version=2, runs=("", 2)),
+    popxl=as_onnx(2, runs=2),
 )
 
 
@@ -142,11 +142,11 @@ def split_1(
 operator(
     "Slice",
     VIEW_CHANGE | MOVES_DATA | FOLDS | MOVES_ROWS,
-    gradients=[gradient("SliceGrad")],
-    view="SliceInplace",
+    gradients="g",
+    view=True,
     ranks="starts 1 ends 1 axes 1 steps 1",
     parameters={1: "starts", 2: "ends", 3: "axes", 4: "steps"},
-    popxl=PopxlClass("SliceOp", version=11, runs=("ai.graphcore", 1)),
+    popxl=PopxlClass(version=11, runs=("ai.graphcore", 1)),
     not_constant=NEEDS_VALUE,
 )
 
@@ -291,7 +291,7 @@ def _source(size: int, low: int, high: int, mode: str) -> np.ndarray:
     return np.minimum(at % back, back - at % back)
 
 
-operator("Pad", gradients=[gradient("PadGrad")], ranks="pads 1 axes 1", parameters={1: "pads"})
+operator("Pad", gradients="g", ranks="pads 1 axes 1", parameters={1: "pads"})
 
 
 @lowers("Pad", 11)

@@ -12,7 +12,7 @@ from ..model.dtypes import element_type
 from .arrays import Array, device_dtype, dtype_name, is_float, listed
 from .elementwise import check_frames, legacy_align
 from .float8_products import has_float8, of_float8
-from .operator import EXPENSIVE, PRODUCT, ROUNDS, PopxlClass, gradient, operator
+from .operator import EXPENSIVE, PRODUCT, ROUNDS, as_onnx, gradient, operator
 from .primitives import times_stored
 from .registry import OutputType, direct, lowers
 
@@ -28,12 +28,11 @@ def _promoted(shape: tuple[int, ...], left: bool) -> str:
 operator(
     "MatMul",
     PRODUCT | EXPENSIVE | ROUNDS,
-    gradients=[gradient("MatMulLhsGrad", "g x1"), gradient("MatMulRhsGrad", "g x0", of=1)],
+    gradients=[gradient("g x1", name="MatMulLhsGrad"), gradient("g x0", of=1, name="MatMulRhsGrad")],
     batch="product",
-    popxl=PopxlClass(
-        "MatMulOp",
-        version=9,
-        runs=("", 13),
+    popxl=as_onnx(
+        9,
+        runs=13,
         base="MatMulBaseOp",
         parameters="available_memory_proportion serialisation output_type partials_type",
     ),

@@ -11,7 +11,7 @@ from jax import lax
 
 from .arrays import Array, is_text, namespace
 from .elementwise import aligned, broadcasting, check_operands
-from .operator import ELEMENTWISE, REFUSES_GRADIENT, PopxlClass, operator
+from .operator import ELEMENTWISE, REFUSES_GRADIENT, as_onnx, operator
 from .registry import direct, lowers
 
 
@@ -20,20 +20,18 @@ def _named(name: str) -> Callable[[Any, Any], Any]:
     return lambda x, y: getattr(namespace(x, y), name)(x, y)
 
 
-operator("Not", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("NotOp", runs=("", 1)))
+operator("Not", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=as_onnx(runs=1))
 direct({"Not": jnp.logical_not}, 1)
 operator("BitwiseNot", ELEMENTWISE | REFUSES_GRADIENT, gradients=())
 direct({"BitwiseNot": jnp.bitwise_not}, 18)
 
-operator("And", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("AndOp", version=7, runs=("", 7)))
-operator("Or", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("OrOp", version=7, runs=("", 7)))
+operator("And", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=as_onnx(7, runs=7))
+operator("Or", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=as_onnx(7, runs=7))
 operator("Xor", ELEMENTWISE, gradients=())
 
 for _op, _name in {"And": "logical_and", "Or": "logical_or", "Xor": "logical_xor"}.items():
     broadcasting(_op, _named(_name))
-operator(
-    "Greater", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("GreaterOp", version=9, runs=("", 13))
-)
+operator("Greater", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=as_onnx(9, runs=13))
 operator("Less", ELEMENTWISE | REFUSES_GRADIENT, gradients=())
 
 for _op, _name in {"Greater": "greater", "Less": "less"}.items():
@@ -47,7 +45,7 @@ def equal(x: Any, y: Any) -> Array:
     return namespace(x, y).equal(x, y)
 
 
-operator("Equal", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=PopxlClass("EqualOp", version=7, runs=("", 13)))
+operator("Equal", ELEMENTWISE | REFUSES_GRADIENT, gradients=(), popxl=as_onnx(7, runs=13))
 
 broadcasting("Equal", equal)
 

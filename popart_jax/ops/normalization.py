@@ -16,7 +16,7 @@ from . import primitives
 from .arrays import Array, listed, normal_axes, normal_axis, onnx_dtype, wide
 from .gradients import refuse_gradient
 from .kernels import Computation
-from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, ROW_BY_ROW, PopxlClass, gradient, operator
+from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, ROW_BY_ROW, as_graphcore, as_onnx, gradient, operator
 from .pooling import lp_norm
 from .registry import OutputCount, Training, lowers
 from .two_way import two_way
@@ -120,9 +120,9 @@ _INFERENCE_FORM = (
 operator(
     "BatchNormalization",
     EXPENSIVE | NORM | ROUNDS,
-    gradients=[gradient("BatchNormalizationGrad", "g x0 x1 y3 y4", of=(0, 1, 2))],
+    gradients=gradient("g x0 x1 y3 y4", of=(0, 1, 2)),
     ranks="scale 1 B 1 mean 1 var 1 input_mean 1 input_var 1",
-    popxl=PopxlClass("BatchNormOp", version=9, runs=("", 9)),
+    popxl=as_onnx(9, runs=9, name="BatchNormOp"),
 )
 
 
@@ -173,7 +173,7 @@ def batch_norm_14(
 operator(
     "InstanceNormalization",
     PER_SAMPLE | EXPENSIVE | NORM | ROUNDS,
-    gradients=[gradient("InstanceNormalizationGrad", "g x0 x1", of=(0, 1, 2))],
+    gradients=gradient("g x0 x1", of=(0, 1, 2)),
     ranks="input 3+ scale 1 B 1",
 )
 
@@ -202,9 +202,9 @@ def group_standardise(x: Array, groups: int, epsilon: float) -> tuple[jax.Array,
 operator(
     "GroupNormalization",
     PER_SAMPLE | EXPENSIVE | NORM | ROUNDS,
-    gradients=[gradient("GroupNormalizationGrad", "g x0 x1 y1 y2", of=(0, 1, 2))],
+    gradients=gradient("g x0 x1 y1 y2", of=(0, 1, 2)),
     ranks="X 2+ scale 1 bias 1",
-    popxl=PopxlClass("GroupNormOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+    popxl=as_graphcore(runs=1, name="GroupNormOp"),
 )
 
 
@@ -286,7 +286,7 @@ def mean_variance_normalization(x: Array, /, *, axes: Sequence[int] = (0, 2, 3))
     return ((wide(x) - mean) / (deviation + 1e-9)).astype(x.dtype)
 
 
-operator("LRN", PER_SAMPLE | ROUNDS, gradients=[gradient("LRNGrad", "g x0")])
+operator("LRN", PER_SAMPLE | ROUNDS, gradients="g x0")
 
 
 @lowers("LRN", 1, 13)

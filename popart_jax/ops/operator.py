@@ -149,7 +149,7 @@ class PopxlClass:
     Attributes
     ----------
     name : str
-        Name of the class; those of its gradients and in-place forms follow from it.
+        Name of the class, ``<type>Op`` by default; those of its gradients and in-place forms follow from it.
     domain, version : str, int
         Of the operator's identifier.
     runs : tuple of (str, int) or None
@@ -163,7 +163,7 @@ class PopxlClass:
         translation calls one differently.
     """
 
-    name: str
+    name: str = ""
     domain: str = "ai.onnx"
     version: int = 1
     runs: tuple[str, int] | None = None
@@ -282,11 +282,15 @@ ZERO_GRADIENT = (Gradient("UnaryZeroGrad"),)
 _ROWS: dict[str, Operator] = {}
 
 
+NAMESAKE = "namesake"
+"""`removed_by` of a gradient operator: the pattern ``<type>Op``."""
+
+
 def gradient(
-    op_type: str,
     reads: str = "g",
     of: int | Sequence[int] | None = 0,
     *,
+    name: str = "",
     reads_by: Mapping[str, str] | None = None,
     kernel: bool = False,
     view: str = "",
@@ -294,19 +298,36 @@ def gradient(
     required: bool = False,
     traits: Trait = Trait.NONE,
 ) -> Gradient:
-    """One entry of `operator`'s `gradients`; see `Gradient`."""
+    """One entry of `operator`'s `gradients`; see `Gradient`. Its type is `name`, by default ``<forward type>Grad``."""
     operands = (of,) if isinstance(of, int) else None if of is None else tuple(of)
     variants = {value: tuple(tokens.split()) for value, tokens in (reads_by or {}).items()}
-    return Gradient(op_type, operands, tuple(reads.split()), variants, kernel, view, removed_by, required, traits)
+    return Gradient(name, operands, tuple(reads.split()), variants, kernel, view, removed_by, required, traits)
+
+
+def of_both(op_type: str, *, removed_by: str = NAMESAKE, required: bool = False) -> tuple[Gradient, ...]:
+    """Gradient operators of a function of two operands that both read everything: ``<type>Arg0Grad`` and `1`."""
+    return tuple(
+        gradient("g x0 x1 y0", i, name=f"{op_type}Arg{i}Grad", removed_by=removed_by, required=required) for i in (0, 1)
+    )
+
+
+def as_onnx(version: int = 1, *, runs: int | None = None, name: str = "", **more: str) -> PopxlClass:
+    """PopXL's class of an operator of ONNX; `runs` is the version of ONNX's translation that runs it."""
+    return PopxlClass(name, "ai.onnx", version, None if runs is None else ("", runs), **more)
+
+
+def as_graphcore(*, runs: int | None = None, name: str = "", **more: str) -> PopxlClass:
+    """PopXL's class of an operator of ai.graphcore; `runs` is the version of that domain's translation that runs it."""
+    return PopxlClass(name, "ai.graphcore", 1, None if runs is None else ("ai.graphcore", runs), **more)
 
 
 def operator(
     op_type: str,
     traits: Trait = Trait.NONE,
     *,
-    gradients: Iterable[Gradient] | None = None,
-    inplace: Mapping[int, str] | str = "",
-    view: str = "",
+    gradients: Gradient | Iterable[Gradient] | str | None = None,
+    inplace: Mapping[int, str] | str | bool = False,
+    view: str | bool = False,
     batch: str = "",
     ranks: str = "",
     parameters: Mapping[int, str] = _NOTHING,
@@ -318,7 +339,16 @@ def operator(
     popxl: PopxlClass | None = None,
     neutral: str = "",
 ) -> Operator:
-    """Declare an operator; see `Operator`. An `inplace` string is the form that overwrites the first operand.
+    """Declare an operator; see `Operator`. Names that follow from its type are left out.
+
+    Parameters
+    ----------
+    gradients
+        Gradient operators; a text stands for one, ``<type>Grad``, which reads this.
+    inplace
+        In-place forms by the operand that they overwrite; a type alone overwrites the first, True is ``<type>Inplace``.
+    view
+        The form whose result is a view; True is ``<type>Inplace``.
 
     Raises
     ------
@@ -327,23 +357,37 @@ def operator(
     """
     if op_type in _ROWS and not _ROWS[op_type].forward:
         raise ValueError(f"the operator {op_type} is declared twice")
-    overwrites = ({0: inplace} if inplace else {}) if isinstance(inplace, str) else inplace
-    given = None if gradients is None else tuple(gradients)
+    form = f"{op_type}Inplace"
+    overwrites = form if inplace is True else inplace or _NOTHING
     row = Operator(
-        op_type, traits, given, overwrites, view, batch, ranks, parameters, bias, group, not_constant, removed_by,
-        required, popxl, neutral,
+        op_type, traits, _gradients_of(op_type, gradients),
+        {0: overwrites} if isinstance(overwrites, str) else overwrites, form if view is True else view or "",
+        batch, ranks, parameters, bias, group, not_constant, removed_by, required,
+        replace(popxl, name=f"{op_type}Op") if popxl is not None and not popxl.name else popxl, neutral,
     )  # fmt: skip
     _ROWS[op_type] = row
     for name in dict.fromkeys([*row.inplace.values(), *filter(None, [row.view])]):
         shown = _derived_class(row, name, inplace=True)
         _enter(replace(row, op_type=name, inplace=_NOTHING, view="", popxl=shown, forward=op_type))
-    for entry in given or ():
+    for entry in row.gradients or ():
         own = Operator(
             entry.op_type, row.traits & _INHERITED | entry.traits, (), view=entry.view, forward=op_type,
             removed_by=entry.removed_by, required=entry.required, popxl=_derived_class(row, entry.op_type),
         )  # fmt: skip
         _enter(own)
     return row
+
+
+def _gradients_of(op_type: str, given: Gradient | Iterable[Gradient] | str | None) -> tuple[Gradient, ...] | None:
+    """Gradient operators with the names that follow from the operator's type."""
+    if given is None:
+        return None
+    listed = gradient(given) if isinstance(given, str) else given
+    named = (
+        g if g.op_type else replace(g, op_type=f"{op_type}Grad")
+        for g in ([listed] if isinstance(listed, Gradient) else listed)
+    )
+    return tuple(replace(g, removed_by=f"{g.op_type}Op") if g.removed_by == NAMESAKE else g for g in named)
 
 
 def _enter(row: Operator) -> None:

@@ -16,7 +16,7 @@ from ..errors import popart_exception
 from .arrays import Array, device_dtype, is_float, listed, lowest, wide, wrap_indices
 from .gradients import may_be_computed_again
 from .kernels import Computation
-from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, PopxlClass, gradient, operator
+from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, as_onnx, operator
 from .reduce import extremum_over
 from .registry import OutputCount, Static, lowers
 from .two_way import two_way
@@ -101,9 +101,9 @@ def max_pool_indices(x: Array, y: Any, win: Window, storage_order: int) -> jax.A
 operator(
     "MaxPool",
     PER_SAMPLE | WIDE_RESULT,
-    gradients=[gradient("MaxPoolGrad", "g x0 y0")],
+    gradients="g x0 y0",
     ranks="X 3+",
-    popxl=PopxlClass("MaxPoolOp", version=11, runs=("", 11), base="HasReceptiveFieldOp"),
+    popxl=as_onnx(11, runs=11, base="HasReceptiveFieldOp"),
 )
 
 
@@ -151,9 +151,9 @@ def _counts(sizes: tuple[int, ...], win: Window, include_pad: int) -> np.ndarray
 operator(
     "AveragePool",
     PER_SAMPLE | ROUNDS,
-    gradients=[gradient("AveragePoolGrad", "g x0 y0")],
+    gradients="g x0 y0",
     ranks="X 3+",
-    popxl=PopxlClass("AveragePoolOp", version=11, runs=("", 19), base="HasReceptiveFieldOp"),
+    popxl=as_onnx(11, runs=19, base="HasReceptiveFieldOp"),
 )
 
 
@@ -204,9 +204,7 @@ def _spatial(x: Array) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
-operator(
-    "GlobalAveragePool", PER_SAMPLE | ROUNDS, gradients=[gradient("GlobalAveragePoolGrad", "g x0 y0")], ranks="X 3+"
-)
+operator("GlobalAveragePool", PER_SAMPLE | ROUNDS, gradients="g x0 y0", ranks="X 3+")
 
 
 @lowers("GlobalAveragePool", 1, 22)
@@ -214,7 +212,7 @@ def global_average_pool(x: Array, /) -> Array:
     return x.mean(_spatial(x), keepdims=True)
 
 
-operator("GlobalMaxPool", PER_SAMPLE, gradients=[gradient("GlobalMaxPoolGrad", "g x0 y0")], ranks="X 3+")
+operator("GlobalMaxPool", PER_SAMPLE, gradients="g x0 y0", ranks="X 3+")
 
 
 @lowers("GlobalMaxPool", 1, 22)

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ..errors import OpError, popart_exception, until_compiled
 from ..limits import limits
 from .arrays import Array, device_dtype, dtype_name
-from .operator import RANDOM, PopxlClass, operator
+from .operator import RANDOM, as_onnx, operator
 from .registry import Key, lowers
 
 
@@ -35,7 +35,7 @@ def _normal(key: jax.Array, shape: Sequence[int], kind: np.dtype, mean: float, s
     return jax.random.normal(key, tuple(shape), kind) * np.asarray(scale, kind) + np.asarray(mean, kind)
 
 
-operator("RandomNormal", RANDOM, gradients=(), popxl=PopxlClass("RandomNormalOp"))
+operator("RandomNormal", RANDOM, gradients=(), popxl=as_onnx())
 
 
 @lowers("RandomNormal", 1)
@@ -46,13 +46,7 @@ def random_normal(
     return _normal(_key(key, seed), shape, _float(dtype), mean, scale)
 
 
-operator(
-    "RandomNormalLike",
-    RANDOM,
-    gradients=(),
-    popxl=PopxlClass("RandomNormalLikeOp"),
-    removed_by="RandomNormalLikeOpPattern",
-)
+operator("RandomNormalLike", RANDOM, gradients=(), popxl=as_onnx(), removed_by="RandomNormalLikeOpPattern")
 
 
 @lowers("RandomNormalLike", 1)
@@ -63,7 +57,7 @@ def random_normal_like(
     return _normal(_key(key, seed), np.shape(x), _float(dtype, x), mean, scale)
 
 
-operator("RandomUniform", RANDOM, gradients=(), popxl=PopxlClass("RandomUniformOp"))
+operator("RandomUniform", RANDOM, gradients=(), popxl=as_onnx())
 
 
 @lowers("RandomUniform", 1)
@@ -74,13 +68,7 @@ def random_uniform(
     return jax.random.uniform(_key(key, seed), tuple(shape), _float(dtype), low, high)
 
 
-operator(
-    "RandomUniformLike",
-    RANDOM,
-    gradients=(),
-    popxl=PopxlClass("RandomUniformLikeOp"),
-    removed_by="RandomUniformLikeOpPattern",
-)
+operator("RandomUniformLike", RANDOM, gradients=(), popxl=as_onnx(), removed_by="RandomUniformLikeOpPattern")
 
 
 @lowers("RandomUniformLike", 1)

@@ -245,7 +245,7 @@ def _halves(bias: Any, d: int) -> tuple[Any, Any]:
 operator(
     "LSTM",
     EXPENSIVE | RECURRENT | ROUNDS,
-    gradients=[gradient("LSTMGrad", "g x* y*", of=(0, 1, 2, 3, 5, 6))],
+    gradients=gradient("g x* y*", of=(0, 1, 2, 3, 5, 6)),
     ranks="X 3 W 3 R 3 B 2 sequence_lens 1 initial_h 3 initial_c 3 P 2",
 )
 
@@ -388,7 +388,7 @@ def _check_lengths(lengths: Any, batch: int) -> None:
 operator(
     "GRU",
     EXPENSIVE | RECURRENT | ROUNDS,
-    gradients=[gradient("GRUGrad", "g x0 x1 x2 y*", of=(0, 1, 2, 3, 5))],
+    gradients=gradient("g x0 x1 x2 y*", of=(0, 1, 2, 3, 5)),
     ranks="X 3 W 3 R 3 B 2 sequence_lens 1 initial_h 3 initial_c 3 P 2",
 )
 
@@ -455,7 +455,7 @@ def popart_gru(
 operator(
     "RNN",
     EXPENSIVE | RECURRENT | ROUNDS,
-    gradients=[gradient("RNNGrad", "g x0 x1 x2 y*", of=(0, 1, 2, 3, 5))],
+    gradients=gradient("g x0 x1 x2 y*", of=(0, 1, 2, 3, 5)),
     ranks="X 3 W 3 R 3 B 2 sequence_lens 1 initial_h 3 initial_c 3 P 2",
 )
 

@@ -14,7 +14,7 @@ from ..errors import OpError, popart_exception, until_compiled
 from .arrays import Array, as_index, first_extreme, highest, is_float, lowest, normal_axes, normal_axis, wide
 from .elementwise import absolute, in_float
 from .gradients import attains
-from .operator import FOLDS, INDEX_RESULT, ROUNDS, WIDE_RESULT, PopxlClass, Trait, gradient, operator
+from .operator import FOLDS, INDEX_RESULT, ROUNDS, WIDE_RESULT, Trait, as_onnx, gradient, operator
 from .registry import Static, lowers
 from .two_way import with_jvp
 
@@ -81,15 +81,14 @@ def log_sum_exp(x: Array, axes: Axes) -> Array:
 def _reduction(
     how: str, reads: str = "g", traits: Trait = Trait.ROUNDS, *, kernel: bool = False, neutral: str = "zero"
 ) -> None:
-    op_type = f"Reduce{how}"
     operator(
-        op_type,
+        f"Reduce{how}",
         traits,
-        gradients=[gradient(f"{op_type}Grad", reads, kernel=kernel)],
+        gradients=gradient(reads, kernel=kernel),
         batch="reduction",
         ranks="axes 0-1",
         parameters={1: "axes"},
-        popxl=PopxlClass(f"{op_type}Op", runs=("", 11)),
+        popxl=as_onnx(runs=11),
         neutral=neutral,
     )
 
@@ -187,7 +186,7 @@ operator(
     INDEX_RESULT | WIDE_RESULT,
     gradients=(),
     batch="along axis",
-    popxl=PopxlClass("ArgMaxOp", version=11, base="ArgExtremaOp"),
+    popxl=as_onnx(11, base="ArgExtremaOp"),
     neutral="lowest",
 )
 
@@ -198,7 +197,7 @@ operator(
     INDEX_RESULT | WIDE_RESULT,
     gradients=(),
     batch="along axis",
-    popxl=PopxlClass("ArgMinOp", version=11, base="ArgExtremaOp"),
+    popxl=as_onnx(11, base="ArgExtremaOp"),
     neutral="highest",
 )
 
@@ -230,9 +229,9 @@ def _cumulative(op: str, since: int, run: Callable[..., Any], neutral: int) -> N
 operator(
     "CumSum",
     ROUNDS,
-    gradients=[gradient("CumSumGrad", "g x0")],
+    gradients="g x0",
     batch="along axis",
-    popxl=PopxlClass("CumSumOp", version=11),
+    popxl=as_onnx(11),
     neutral="zero",
     not_constant="For CumSum op {Op}, the axis tensor {tensor} does not have data.",
 )

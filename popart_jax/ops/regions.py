@@ -14,7 +14,7 @@ from ..errors import popart_exception, poplibs_exception, until_compiled
 from ..limits import limits
 from .arrays import Array, lowest, normal_axes, wrap_indices
 from .moving import moves_texts
-from .operator import PopxlClass, gradient, operator
+from .operator import as_onnx, operator
 from .registry import Static, lowers
 
 
@@ -102,12 +102,7 @@ def _roi_align(
     return jnp.where(jnp.isneginf(pooled), 0, pooled).transpose(0, 3, 1, 2).astype(x.dtype)
 
 
-operator(
-    "RoiAlign",
-    gradients=[gradient("RoiAlignGrad", "g x0 x1 x2")],
-    ranks="X 4 rois 2 batch_indices 1",
-    popxl=PopxlClass("RoiAlignOp", version=10, runs=("", 10)),
-)
+operator("RoiAlign", gradients="g x0 x1 x2", ranks="X 4 rois 2 batch_indices 1", popxl=as_onnx(10, runs=10))
 
 
 @lowers("RoiAlign", 10)

@@ -14,7 +14,7 @@ from ..errors import OpError, popart_exception, until_compiled
 from ..limits import limits
 from .arrays import Array
 from .gradients import gradient_of, refuse_gradient
-from .operator import PER_SAMPLE, ROUNDS, PopxlClass, gradient, operator
+from .operator import PER_SAMPLE, ROUNDS, as_graphcore, operator
 from .registry import Static, Training, lowers
 from .symbols import as_size, is_symbol
 
@@ -252,10 +252,10 @@ def _popart(x: Array, axes: Sequence[Axis], rule: Rule, training: bool) -> Array
 operator(
     "Resize",
     PER_SAMPLE | ROUNDS,
-    gradients=[gradient("ResizeGrad")],
+    gradients="g",
     ranks="roi 1 scales 1 sizes 1",
     parameters={1: "roi", 2: "scales", 3: "sizes"},
-    popxl=PopxlClass("ResizeOp", domain="ai.graphcore"),
+    popxl=as_graphcore(),
     not_constant="The tensor `{tensor}` does not have data",
 )
 

@@ -13,16 +13,16 @@ from ..errors import OpError, popart_exception
 from .arrays import Array, as_index, is_text, namespace, normal_axis, one_element
 from .elementwise import check_frames, check_operands
 from .moving import moves_texts
-from .operator import ELEMENTWISE, INDEX_RESULT, WIDE_RESULT, PopxlClass, gradient, operator
+from .operator import ELEMENTWISE, INDEX_RESULT, WIDE_RESULT, as_onnx, gradient, operator
 from .registry import Bound, Fill, Static, lowers
 from .symbols import broadcast_shapes
 
 operator(
     "Where",
     ELEMENTWISE,
-    gradients=[gradient("WhereXGrad", "g x0", of=1), gradient("WhereYGrad", "g x0", of=2)],
+    gradients=[gradient("g x0", of=1, name="WhereXGrad"), gradient("g x0", of=2, name="WhereYGrad")],
     inplace={1: "WhereLhsInplace", 2: "WhereRhsInplace"},
-    popxl=PopxlClass("WhereOp", version=9, runs=("", 16)),
+    popxl=as_onnx(9, runs=16),
 )
 
 
@@ -36,9 +36,9 @@ def where(condition: Array, x: Array, y: Array, /) -> Array:
 
 operator(
     "OneHot",
-    gradients=[gradient("OneHotGrad", "g x0", of=2)],
+    gradients=gradient("g x0", of=2),
     ranks="values 1",
-    popxl=PopxlClass("OnehotOp", version=9, runs=("", 11)),
+    popxl=as_onnx(9, runs=11, name="OnehotOp"),
     not_constant="The depth Tensor `{tensor}' does not have data",
 )
 
@@ -79,11 +79,11 @@ def _is_unsigned(x: Array) -> bool:
 operator(
     "TopK",
     INDEX_RESULT | WIDE_RESULT,
-    gradients=[gradient("TopKGrad", "g y1", kernel=True)],
+    gradients=gradient("g y1", kernel=True),
     batch="along axis",
     ranks="K 1",
     parameters={1: "K"},
-    popxl=PopxlClass("TopKOp"),
+    popxl=as_onnx(),
     neutral="lowest",
     not_constant="The tensor `{tensor}` does not have data",
 )

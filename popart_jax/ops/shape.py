@@ -22,7 +22,7 @@ from .operator import (
     ROUNDS,
     VIEW_CHANGE,
     WIDE_RESULT,
-    PopxlClass,
+    as_onnx,
     gradient,
     operator,
 )
@@ -97,12 +97,12 @@ def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> 
 operator(
     "Reshape",
     VIEW_CHANGE | MOVES_DATA | FOLDS | MOVES_ROWS,
-    gradients=[gradient("ReshapeGrad", view="ReshapeInplace", traits=VIEW_CHANGE)],
-    view="ReshapeInplace",
+    gradients=gradient(view="ReshapeInplace", traits=VIEW_CHANGE),
+    view=True,
     batch="view",
     ranks="shape 1",
     parameters={1: "shape"},
-    popxl=PopxlClass("ReshapeOp", version=5, runs=("", 1)),
+    popxl=as_onnx(5, runs=1),
     not_constant=NEEDS_VALUE,
 )
 
@@ -121,7 +121,7 @@ def reshape_1(x: Array, /, *, shape: Sequence[int] = ()) -> Array:
 operator(
     "Flatten",
     VIEW_CHANGE | FOLDS | MOVES_ROWS,
-    gradients=[gradient("ReshapeGrad", view="ReshapeInplace", traits=VIEW_CHANGE)],
+    gradients=gradient(name="ReshapeGrad", view="ReshapeInplace", traits=VIEW_CHANGE),
     view="ReshapeInplace",
     batch="view",
 )
@@ -138,8 +138,8 @@ def flatten(x: Array, /, *, axis: int = 1) -> Array:
 operator(
     "Squeeze",
     VIEW_CHANGE | FOLDS | MOVES_ROWS,
-    gradients=[gradient("SqueezeGrad", traits=VIEW_CHANGE)],
-    view="SqueezeInplace",
+    gradients=gradient(traits=VIEW_CHANGE),
+    view=True,
     batch="view",
     ranks="axes 0-1",
     parameters={1: "axes"},
@@ -163,8 +163,8 @@ def squeeze_1(x: Array, /, *, axes: Sequence[int] | None = None) -> Array:
 operator(
     "Unsqueeze",
     VIEW_CHANGE | FOLDS | MOVES_ROWS,
-    gradients=[gradient("UnsqueezeGrad", traits=VIEW_CHANGE)],
-    view="UnsqueezeInplace",
+    gradients=gradient(traits=VIEW_CHANGE),
+    view=True,
     batch="view",
     ranks="axes 0-1",
     parameters={1: "axes"},
@@ -185,10 +185,10 @@ def unsqueeze_1(x: Array, /, *, axes: Sequence[int]) -> Array:
 operator(
     "Transpose",
     VIEW_CHANGE | MOVES_DATA | FOLDS | MOVES_ROWS,
-    gradients=[gradient("TransposeGrad", view="TransposeInplace", traits=VIEW_CHANGE)],
-    view="TransposeInplace",
+    gradients=gradient(view="TransposeInplace", traits=VIEW_CHANGE),
+    view=True,
     batch="transpose",
-    popxl=PopxlClass("TransposeOp", runs=("", 13)),
+    popxl=as_onnx(runs=13),
 )
 
 
@@ -207,8 +207,8 @@ def transpose(x: Array, /, *, perm: Sequence[int] | None = None) -> Array:
 operator(
     "Expand",
     VIEW_CHANGE | ROUNDS | MOVES_ROWS,
-    gradients=[gradient("ExpandGrad")],
-    view="ExpandInplace",
+    gradients="g",
+    view=True,
     ranks="shape 1",
     parameters={1: "shape"},
     not_constant=NEEDS_VALUE,
@@ -228,7 +228,7 @@ def expand(x: Array, shape: Static, /) -> Array:
 
 operator(
     "Tile",
-    gradients=[gradient("TileGrad")],
+    gradients="g",
     ranks="repeats 1",
     parameters={1: "repeats"},
     not_constant="The 'Repeats' Tensor `{tensor}' must be of type Constant",

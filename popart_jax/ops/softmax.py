@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from .arrays import AXIS, Array, first_extreme, normal_axis
-from .operator import ROUNDS, ROW_BY_ROW, PopxlClass, gradient, operator
+from .operator import ROUNDS, ROW_BY_ROW, as_onnx, gradient, operator
 from .options import DEFAULTS
 from .registry import Options, lowers
 from .two_way import with_jvp
@@ -62,22 +62,15 @@ def _register(op: str, stable: Callable[[Any, int], Any]) -> None:
 operator(
     "Softmax",
     ROUNDS | ROW_BY_ROW,
-    gradients=[gradient("SoftmaxGrad", "g y0", kernel=True)],
-    inplace="SoftmaxInplace",
+    gradients=gradient("g y0", kernel=True),
+    inplace=True,
     batch="softmax",
-    popxl=PopxlClass("SoftmaxOp", version=11, runs=("", 13)),
+    popxl=as_onnx(11, runs=13),
     neutral="unlikely",
 )
 
 _register("Softmax", softmax)
-operator(
-    "LogSoftmax",
-    ROUNDS | ROW_BY_ROW,
-    gradients=[gradient("LogSoftmaxGrad", "g y0")],
-    inplace="LogSoftmaxInplace",
-    batch="softmax",
-    neutral="unlikely",
-)
+operator("LogSoftmax", ROUNDS | ROW_BY_ROW, gradients="g y0", inplace=True, batch="softmax", neutral="unlikely")
 
 _register("LogSoftmax", jax.nn.log_softmax)
 operator("Hardmax", ROW_BY_ROW)

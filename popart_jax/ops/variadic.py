@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import popart_exception
 from .arrays import Array, is_float, namespace, wide
 from .elementwise import check_operands
-from .operator import ELEMENTWISE, ROUNDS, PopxlClass, gradient, operator
+from .operator import ELEMENTWISE, ROUNDS, as_onnx, gradient, operator
 from .registry import lowers
 from .two_way import with_jvp
 
@@ -67,17 +67,12 @@ def _mean(*xs: Array) -> Array:
 operator(
     "Max",
     ELEMENTWISE,
-    gradients=[gradient("MaxArgGrad", "g xi y0", of=None, kernel=True)],
-    popxl=PopxlClass("MaxOp", version=6, runs=("", 13)),
+    gradients=gradient("g xi y0", of=None, name="MaxArgGrad", kernel=True),
+    popxl=as_onnx(6, runs=13),
 )
-operator("Mean", ELEMENTWISE | ROUNDS, gradients=[gradient("MeanArgGrad", "g", of=None)])
-operator("Min", ELEMENTWISE, gradients=[gradient("MinArgGrad", "g xi y0", of=None)])
-operator(
-    "Sum",
-    ELEMENTWISE | ROUNDS,
-    gradients=[gradient("SumArgGrad", "g", of=None)],
-    popxl=PopxlClass("SumOp", version=6, runs=("", 13)),
-)
+operator("Mean", ELEMENTWISE | ROUNDS, gradients=gradient(of=None, name="MeanArgGrad"))
+operator("Min", ELEMENTWISE, gradients=gradient("g xi y0", of=None, name="MinArgGrad"))
+operator("Sum", ELEMENTWISE | ROUNDS, gradients=gradient(of=None, name="SumArgGrad"), popxl=as_onnx(6, runs=13))
 
 _VARIADIC = {
     "Sum": _sum,

@@ -14,16 +14,14 @@ import onnx_ir as ir
 from ...errors import popart_exception
 from ...ops import varying
 from ...ops.arrays import Array
-from ...ops.operator import MOVES_DATA, NOT_OUTLINED, PopxlClass, operator
+from ...ops.operator import MOVES_DATA, NOT_OUTLINED, as_graphcore, as_onnx, operator
 from ...ops.registry import Subgraph, lowers
 from ...ops.stopping import unless
 from ..dynamic_sizes.padded import Uncut
 from .values import VERSIONS, arrays, known
 
-operator("If", MOVES_DATA | NOT_OUTLINED, popxl=PopxlClass("IfOp", version=11))
-operator(
-    "IfGrad", MOVES_DATA, popxl=PopxlClass("IfGradOp", domain="ai.graphcore", base="IfOp", runs_as="If")
-)  # fmt: skip
+operator("If", MOVES_DATA | NOT_OUTLINED, popxl=as_onnx(11))
+operator("IfGrad", MOVES_DATA, popxl=as_graphcore(base="IfOp", runs_as="If"))
 
 
 @lowers("If", *VERSIONS)

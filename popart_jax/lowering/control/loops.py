@@ -21,7 +21,7 @@ from ...limits import limits
 from ...ops import varying
 from ...ops.arrays import Array, device_dtype, namespace
 from ...ops.gradients import refuse_gradient
-from ...ops.operator import MOVES_DATA, NOT_DIFFERENTIABLE, NOT_OUTLINED, PopxlClass, operator
+from ...ops.operator import MOVES_DATA, NOT_DIFFERENTIABLE, NOT_OUTLINED, as_onnx, operator
 from ...ops.registry import Bound, Context, NodeRef, Subgraph, lowers
 from ..checks import sizes
 from ..loop_count import passes
@@ -326,7 +326,7 @@ operator(
     "Loop",
     MOVES_DATA | NOT_OUTLINED | NOT_DIFFERENTIABLE,
     gradients=(),
-    popxl=PopxlClass("LoopOp", version=11, parameters="callee=body implicit_scan_outputs"),
+    popxl=as_onnx(11, parameters="callee=body implicit_scan_outputs"),
 )
 
 

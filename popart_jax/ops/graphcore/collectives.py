@@ -13,7 +13,7 @@ from ...model.node_parts import NodeParts
 from .. import replicas
 from ..arrays import Array
 from ..builder_methods import builder_method
-from ..operator import BETWEEN_REPLICAS, EXPENSIVE, MOVES_DATA, NOT_DIFFERENTIABLE, PopxlClass, gradient, operator
+from ..operator import BETWEEN_REPLICAS, EXPENSIVE, MOVES_DATA, NOT_DIFFERENTIABLE, as_graphcore, gradient, operator
 from ..registry import lowers
 from .losses import DOMAIN
 
@@ -30,8 +30,8 @@ operator(
     "ReplicatedAllReduce",
     EXPENSIVE | BETWEEN_REPLICAS | NOT_DIFFERENTIABLE,
     gradients=(),
-    inplace="ReplicatedAllReduceInplace",
-    popxl=PopxlClass("ReplicatedAllReduceOp", domain="ai.graphcore", module="collectives"),
+    inplace=True,
+    popxl=as_graphcore(module="collectives"),
 )
 builder_method(
     "ReplicatedAllReduce",
@@ -59,8 +59,8 @@ def replicated_all_reduce(
 operator(
     "ReplicatedReduceScatter",
     MOVES_DATA | EXPENSIVE | BETWEEN_REPLICAS,
-    gradients=[gradient("ReplicatedAllGather")],
-    popxl=PopxlClass("ReplicatedReduceScatterOp", domain="ai.graphcore", module="collectives"),
+    gradients=gradient(name="ReplicatedAllGather"),
+    popxl=as_graphcore(module="collectives"),
 )
 builder_method(
     "ReplicatedReduceScatter",
@@ -90,8 +90,8 @@ def replicated_reduce_scatter(
 operator(
     "ReplicatedAllGather",
     MOVES_DATA | EXPENSIVE | BETWEEN_REPLICAS,
-    gradients=[gradient("ReplicatedReduceScatter")],
-    popxl=PopxlClass("ReplicatedAllGatherOp", domain="ai.graphcore", module="collectives"),
+    gradients=gradient(name="ReplicatedReduceScatter"),
+    popxl=as_graphcore(module="collectives"),
 )
 
 

@@ -15,7 +15,7 @@ from ...model.op_names import part_names
 from ..arrays import Array
 from ..builder_methods import builder_method
 from ..convolution import add_bias, conv, convolve, flipped
-from ..operator import EXPENSIVE, PRODUCT, ROUNDS, gradient, operator
+from ..operator import EXPENSIVE, NAMESAKE, PRODUCT, ROUNDS, gradient, operator
 from ..registry import NodeRef, lowers
 from ..windows import pairs, per_dim
 from .losses import DOMAIN
@@ -85,7 +85,7 @@ def _write(parts: NodeParts) -> None:
 operator(
     "MultiConv",
     PRODUCT | EXPENSIVE | ROUNDS,
-    gradients=[gradient("MultiConvDataGrad", "g x1"), gradient("MultiConvWeightsGrad", "g x0", of=1)],
+    gradients=[gradient("g x1", name="MultiConvDataGrad"), gradient("g x0", of=1, name="MultiConvWeightsGrad")],
     bias=2,
     group=3,
 )
@@ -134,9 +134,7 @@ def _one(
     return add_bias(jnp.pad(y, ((0, 0), (0, 0), *pairs(out_pads, rank))), b)
 
 
-operator(
-    "AddBias", gradients=[gradient("AddBiasDataGrad"), gradient("AddBiasBiasGrad", "g", of=1)], inplace="AddBiasInplace"
-)
+operator("AddBias", gradients=[gradient(name="AddBiasDataGrad"), gradient(of=1, name="AddBiasBiasGrad")], inplace=True)
 
 
 @lowers("AddBias", domain=DOMAIN)
@@ -144,7 +142,7 @@ def add_bias_op(x: Array, bias: Array, /) -> Array:
     return add_bias(x, bias)
 
 
-operator("ConvFlipWeights", gradients=[gradient("ConvFlipWeightsGrad", removed_by="ConvFlipWeightsGradOp")])
+operator("ConvFlipWeights", gradients=gradient(removed_by=NAMESAKE))
 
 
 @lowers("ConvFlipWeights", domain=DOMAIN)

@@ -14,7 +14,7 @@ from ...model.node_parts import NodeParts, reduction_as_text
 from .. import varying
 from ..arrays import Array, listed, onnx_dtype
 from ..builder_methods import builder_method
-from ..operator import LOSS, ROUNDS, gradient, operator
+from ..operator import LOSS, ROUNDS, operator
 from ..registry import OutputCount, lowers
 from .losses import DOMAIN, reduce_loss
 
@@ -105,7 +105,7 @@ def _write(parts: NodeParts) -> None:
     parts.outputs = 2
 
 
-operator("Ctc", ROUNDS | LOSS, gradients=[gradient("CtcGrad", "g y1")])
+operator("Ctc", ROUNDS | LOSS, gradients="g y1")
 builder_method(
     "Ctc",
     "ctcloss(args, reduction:ReductionType=Mean, blank:int=0, outDataType:str='UNDEFINED', zeroInfinity:bool=False)",

@@ -14,7 +14,7 @@ from jax import lax
 from ...errors import popart_exception
 from ..arrays import Array
 from ..builder_methods import builder_method
-from ..operator import MOVES_DATA, VIEW_CHANGE, PopxlClass, gradient, operator
+from ..operator import MOVES_DATA, VIEW_CHANGE, as_graphcore, gradient, operator
 from ..registry import lowers
 from ..two_way import with_jvp
 from .losses import DOMAIN
@@ -94,19 +94,13 @@ def _part(x: jax.Array, part: jax.Array, axes: tuple[int, ...], sizes: tuple[int
 operator(
     "DynamicSlice",
     MOVES_DATA,
-    gradients=[gradient("DynamicSlicePadGrad", "g x1")],
-    popxl=PopxlClass("DynamicSliceOp", domain="ai.graphcore", runs=("ai.graphcore", 1), module="dynamic"),
+    gradients=gradient("g x1", name="DynamicSlicePadGrad"),
+    popxl=as_graphcore(runs=1, module="dynamic"),
 )
 builder_method("DynamicSlice", "dynamicslice(args, axes:ints, sizes:ints, noOverlap:int=0)")
 
 
-operator(
-    "DynamicSliceInplace", MOVES_DATA,
-    popxl=PopxlClass(
-        "DynamicSliceInplaceOp", domain="ai.graphcore", runs=("ai.graphcore", 1), module="dynamic",
-        runs_as="DynamicSlice",
-    ),
-)  # fmt: skip
+operator("DynamicSliceInplace", MOVES_DATA, popxl=as_graphcore(runs=1, module="dynamic", runs_as="DynamicSlice"))
 
 
 @lowers("DynamicSlice", domain=DOMAIN)
@@ -122,9 +116,12 @@ def dynamic_slice(
 operator(
     "DynamicUpdate",
     MOVES_DATA,
-    gradients=[gradient("DynamicUpdateToUpdateGrad", "g x1"), gradient("DynamicUpdateUpdaterGrad", "g x1", of=2)],
-    inplace="DynamicUpdateInplace",
-    popxl=PopxlClass("DynamicUpdateOp", domain="ai.graphcore", runs=("ai.graphcore", 1), module="dynamic"),
+    gradients=[
+        gradient("g x1", name="DynamicUpdateToUpdateGrad"),
+        gradient("g x1", of=2, name="DynamicUpdateUpdaterGrad"),
+    ],
+    inplace=True,
+    popxl=as_graphcore(runs=1, module="dynamic"),
 )
 builder_method("DynamicUpdate", "dynamicupdate(args, axes:ints, sizes:ints, noOverlap:int=0)")
 
@@ -141,7 +138,10 @@ def dynamic_update(
 operator(
     "DynamicAdd",
     MOVES_DATA,
-    gradients=[gradient("IdentityGrad", traits=VIEW_CHANGE), gradient("DynamicUpdateUpdaterGrad", "g x1", of=2)],
+    gradients=[
+        gradient(name="IdentityGrad", traits=VIEW_CHANGE),
+        gradient("g x1", of=2, name="DynamicUpdateUpdaterGrad"),
+    ],
 )
 builder_method("DynamicAdd", "dynamicadd(args, axes:ints, sizes:ints)")
 
@@ -155,7 +155,7 @@ def dynamic_add(
     return x.at[_grid(x.shape, starts, extents)].add(_part(x, jnp.asarray(part), axes, sizes), unique_indices=True)
 
 
-operator("DynamicZero", MOVES_DATA, gradients=[gradient("DynamicZeroGrad", "g x1")], inplace="DynamicZeroInplace")
+operator("DynamicZero", MOVES_DATA, gradients="g x1", inplace=True)
 builder_method("DynamicZero", "dynamiczero(args, axes:ints, sizes:ints)")
 
 

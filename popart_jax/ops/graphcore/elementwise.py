@@ -18,6 +18,7 @@ from ..operator import (
     ELEMENTWISE,
     FOLDS,
     MOVES_DATA,
+    NAMESAKE,
     NON_LINEARITY,
     NOT_DIFFERENTIABLE,
     REFUSES_GRADIENT,
@@ -25,8 +26,9 @@ from ..operator import (
     SCALED_FLOAT8,
     UPDATES,
     ZERO_GRADIENT,
-    PopxlClass,
+    as_graphcore,
     gradient,
+    of_both,
     operator,
 )
 from ..registry import direct, lowers
@@ -47,33 +49,11 @@ def _xnor(x: jax.Array, y: jax.Array) -> jax.Array:
     return ~(x ^ y)
 
 
-operator(
-    "Detach",
-    ELEMENTWISE | MOVES_DATA | FOLDS,
-    gradients=(),
-    view="DetachInplace",
-    popxl=PopxlClass("DetachOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
-)
-operator(
-    "Expm1",
-    ELEMENTWISE | ROUNDS,
-    gradients=[gradient("Expm1Grad", "g y0", removed_by="Expm1GradOp")],
-    inplace="Expm1Inplace",
-)
-operator(
-    "GeluErf",
-    ELEMENTWISE | NON_LINEARITY | ROUNDS,
-    gradients=[gradient("GeluErfGrad", "g x0")],
-    inplace="GeluErfInplace",
-    popxl=PopxlClass("GeluErfOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
-)
-operator(
-    "Log1p",
-    ELEMENTWISE | ROUNDS,
-    gradients=[gradient("Log1pGrad", "g x0", removed_by="Log1pGradOp")],
-    inplace="Log1pInplace",
-)
-operator("NearbyInt", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace="NearbyIntInplace")
+operator("Detach", ELEMENTWISE | MOVES_DATA | FOLDS, gradients=(), view=True, popxl=as_graphcore(runs=1))
+operator("Expm1", ELEMENTWISE | ROUNDS, gradients=gradient("g y0", removed_by=NAMESAKE), inplace=True)
+operator("GeluErf", ELEMENTWISE | NON_LINEARITY | ROUNDS, gradients="g x0", inplace=True, popxl=as_graphcore(runs=1))
+operator("Log1p", ELEMENTWISE | ROUNDS, gradients=gradient("g x0", removed_by=NAMESAKE), inplace=True)
+operator("NearbyInt", ELEMENTWISE, gradients=ZERO_GRADIENT, inplace=True)
 operator("Nop", gradients=())
 operator("Square", ELEMENTWISE | ROUNDS | REFUSES_GRADIENT, gradients=())
 direct(
@@ -92,21 +72,13 @@ direct(
     },
     domain=DOMAIN,
 )
-operator(
-    "Atan2",
-    ELEMENTWISE | ROUNDS,
-    gradients=[
-        gradient("Atan2Arg0Grad", "g x0 x1 y0", removed_by="Atan2Arg0GradOp"),
-        gradient("Atan2Arg1Grad", "g x0 x1 y0", of=1, removed_by="Atan2Arg1GradOp"),
-    ],
-    inplace="Atan2LhsInplace",
-)
+operator("Atan2", ELEMENTWISE | ROUNDS, gradients=of_both("Atan2"), inplace="Atan2LhsInplace")
 operator("BitwiseXnor", REFUSES_GRADIENT, gradients=())
 operator(
     "Fmod",
     ELEMENTWISE | FOLDS,
-    gradients=[gradient("FmodArg0Grad", "g x0 x1 y0", removed_by="FmodArg0GradOp", required=True)],
-    popxl=PopxlClass("FmodOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+    gradients=gradient("g x0 x1 y0", name="FmodArg0Grad", removed_by=NAMESAKE, required=True),
+    popxl=as_graphcore(runs=1),
 )
 operator("Remainder", ELEMENTWISE | FOLDS)  # is Fmod and Add, which fold both
 _BINARY = {
@@ -138,13 +110,7 @@ builder_method("Round", "round(args)")
 builder_method("Swish", "swish(args=[])")
 
 
-operator(
-    "IncrementMod",
-    NOT_DIFFERENTIABLE,
-    gradients=(),
-    inplace="IncrementModInplace",
-    popxl=PopxlClass("IncrementModOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
-)
+operator("IncrementMod", NOT_DIFFERENTIABLE, gradients=(), inplace=True, popxl=as_graphcore(runs=1))
 builder_method("IncrementMod", "incrementmod(args=[], increment:float, modulus:float)")
 
 
@@ -155,7 +121,7 @@ def increment_mod(x: Array, /, *, increment: int, modulus: int) -> jax.Array:
     return lax.stop_gradient(lax.rem(jnp.asarray(x) + add, jnp.broadcast_to(mod, x.shape)))
 
 
-operator("Scale", ELEMENTWISE | FOLDS | ROUNDS, gradients=[gradient("ScaleGrad")], inplace="ScaleInplace")
+operator("Scale", ELEMENTWISE | FOLDS | ROUNDS, gradients="g", inplace=True)
 builder_method("Scale", "scale(args, scale:float)")
 
 
@@ -169,7 +135,7 @@ operator(
     NOT_DIFFERENTIABLE,
     gradients=(),
     inplace={0: "ScaledAddLhsInplace", 1: "ScaledAddRhsInplace"},
-    popxl=PopxlClass("ScaledAddOp", domain="ai.graphcore"),
+    popxl=as_graphcore(),
 )
 builder_method("ScaledAdd", "scaledadd(args, scale0:float=1.0, scale1:float=1.0)")
 
@@ -213,10 +179,7 @@ def bucketize(x: Array, boundaries: Array, /, *, right: int = 0) -> jax.Array:
     return jnp.where(x != x, boundaries.shape[0], found).astype(jnp.int32)
 
 
-operator(
-    "CopyVarUpdate", MOVES_DATA | EFFECT | UPDATES, gradients=(),
-    popxl=PopxlClass("CopyVarUpdateOp", domain="ai.graphcore"),
-)  # fmt: skip
+operator("CopyVarUpdate", MOVES_DATA | EFFECT | UPDATES, gradients=(), popxl=as_graphcore())
 builder_method("CopyVarUpdate", "copyvarupdate(args)")
 
 
@@ -231,12 +194,7 @@ def copy_var_update(variable: Array, updater: Array, /) -> Array:
     return lax.stop_gradient(updater)
 
 
-operator(
-    "CastThenPow2Scale",
-    MOVES_DATA | SCALED_FLOAT8 | REFUSES_GRADIENT,
-    gradients=(),
-    popxl=PopxlClass("CastThenPow2ScaleOp", domain="ai.graphcore"),
-)
+operator("CastThenPow2Scale", MOVES_DATA | SCALED_FLOAT8 | REFUSES_GRADIENT, gradients=(), popxl=as_graphcore())
 
 
 @lowers("CastThenPow2Scale", domain=DOMAIN)
@@ -245,12 +203,7 @@ def cast_then_pow2_scale(x: Array, log2_scale: Array, /, *, to: str = "FLOAT16")
     return lax.stop_gradient(times_power_of_two(x.astype(jnp.float32), log2_scale.reshape(())).astype(jnp.float16))
 
 
-operator(
-    "Pow2ScaleThenCast",
-    SCALED_FLOAT8 | REFUSES_GRADIENT,
-    gradients=(),
-    popxl=PopxlClass("Pow2ScaleThenCastOp", domain="ai.graphcore"),
-)
+operator("Pow2ScaleThenCast", SCALED_FLOAT8 | REFUSES_GRADIENT, gradients=(), popxl=as_graphcore())
 
 
 @lowers("Pow2ScaleThenCast", domain=DOMAIN)

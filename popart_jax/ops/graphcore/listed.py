@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..operator import NOT_OUTLINED, gradient, operator
+from ..operator import NOT_OUTLINED, operator
 
-operator("AutoLossScaleProxy", gradients=[gradient("AutoLossScaleProxyGrad")])
+operator("AutoLossScaleProxy", gradients="g")
 operator("GetRandomSeed", NOT_OUTLINED)
 operator("LossScaleUpdate", gradients=())
-operator("Restore", NOT_OUTLINED, inplace="RestoreInplace")
+operator("Restore", NOT_OUTLINED, inplace=True)
 operator("Stash", NOT_OUTLINED)
 operator("UnaryZeroGrad", gradients=())

@@ -13,7 +13,7 @@ from ...model.node_parts import reduction_as_text
 from ..arrays import Array, info, listed
 from ..builder_methods import builder_method
 from ..elementwise import absolute
-from ..operator import LOSS, MOVES_DATA, ROUNDS, PopxlClass, gradient, operator
+from ..operator import LOSS, MOVES_DATA, ROUNDS, as_graphcore, operator
 from ..registry import lowers
 from ..two_way import with_jvp, with_vjp
 
@@ -110,8 +110,8 @@ def _check_nll(probs: Array, labels: Any) -> None:
 operator(
     "Nll",
     ROUNDS | LOSS,
-    gradients=[gradient("NllGrad", "g x0 x1")],
-    popxl=PopxlClass("NllOp", domain="ai.graphcore", parameters="ignoreIndex reduction inputIsLogProbability"),
+    gradients="g x0 x1",
+    popxl=as_graphcore(parameters="ignoreIndex reduction inputIsLogProbability"),
     neutral="ignoreIndex",
 )
 builder_method(
@@ -150,7 +150,7 @@ def softmax_nll(
     return _reduce_kept(fused_nll(logits, probs, labels, bool(add_epsilon)), labels, reduction, ignoreIndex)
 
 
-operator("L1", ROUNDS | LOSS, gradients=[gradient("L1Grad", "g x0")], neutral="zero")
+operator("L1", ROUNDS | LOSS, gradients="g x0", neutral="zero")
 builder_method("L1", "l1loss(args, lambda:float, reduction:ReductionType=Mean)", write=reduction_as_text)
 
 
@@ -161,13 +161,7 @@ def l1(x: Array, /, *, lambda_: float, reduction: str) -> Array:
     return reduce_loss(jnp.asarray(absolute(x)) * jnp.asarray(lambda_).astype(x.dtype), reduction)
 
 
-operator(
-    "IdentityLoss",
-    MOVES_DATA | ROUNDS | LOSS,
-    gradients=[gradient("IdentityLossGrad")],
-    popxl=PopxlClass("IdentityLossOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
-    neutral="zero",
-)
+operator("IdentityLoss", MOVES_DATA | ROUNDS | LOSS, gradients="g", popxl=as_graphcore(runs=1), neutral="zero")
 builder_method("IdentityLoss", "identityloss(args, reduction:ReductionType=Mean)", write=reduction_as_text)
 
 

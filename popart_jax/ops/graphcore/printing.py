@@ -15,7 +15,7 @@ from ...errors import ProgramAborted, popart_exception
 from ..arrays import Array
 from ..builder_methods import builder_method
 from ..host_call import host_call
-from ..operator import EFFECT, MOVES_DATA, PopxlClass, gradient, operator
+from ..operator import EFFECT, MOVES_DATA, as_graphcore, gradient, operator
 from ..registry import NodeRef, lowers
 from ..stopping import stop_if
 from ..two_way import with_vjp
@@ -88,12 +88,7 @@ def _printed_bwd(title: str, gradient_title: str, layout: Format, done: jax.Arra
 printed.defvjp(_printed_fwd, _printed_bwd)
 
 
-operator(
-    "PrintTensor",
-    MOVES_DATA | EFFECT,
-    gradients=[gradient("PrintTensor")],
-    popxl=PopxlClass("PrintTensorOp", domain="ai.graphcore"),
-)
+operator("PrintTensor", MOVES_DATA | EFFECT, gradients=gradient(name="PrintTensor"), popxl=as_graphcore())
 builder_method(
     "PrintTensor",
     "printtensor(args, print_gradient:int=1, debugContext:debug='', title:str='', "

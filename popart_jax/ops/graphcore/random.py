@@ -10,16 +10,11 @@ from ...errors import OpError
 from ..arrays import Array, listed
 from ..builder_methods import builder_method
 from ..dropout import check_ratio, drop
-from ..operator import RANDOM, PopxlClass, gradient, operator
+from ..operator import RANDOM, as_graphcore, operator
 from ..registry import Key, Training, lowers
 from .losses import DOMAIN
 
-operator(
-    "ShapedDropout",
-    RANDOM,
-    gradients=[gradient("ShapedDropoutGrad", "g seed")],
-    popxl=PopxlClass("ShapedDropoutOp", domain="ai.graphcore"),
-)
+operator("ShapedDropout", RANDOM, gradients="g seed", popxl=as_graphcore())
 builder_method("ShapedDropout", "shapeddropout(args, shape:ints, ratio:float=0.5)")
 
 

@@ -14,7 +14,7 @@ from ...model.node_parts import NodeParts
 from ..arrays import Array, highest, is_float, listed, lowest
 from ..builder_methods import builder_method
 from ..gradients import refuse_gradient
-from ..operator import ROUNDS, PopxlClass, gradient, operator
+from ..operator import ROUNDS, as_graphcore, gradient, operator
 from ..registry import lowers
 from ..two_way import with_jvp
 from .losses import DOMAIN
@@ -28,7 +28,7 @@ def _axis(axis: int, rank: int, op: str) -> int:
     return axis % rank
 
 
-operator("GroupedGather", gradients=[gradient("GatherGrad", "g x1")])
+operator("GroupedGather", gradients=gradient("g x1", name="GatherGrad"))
 builder_method("GroupedGather", "groupedgather(args=[], axis:int=0, group_size:int=1)")
 
 
@@ -170,10 +170,8 @@ def _write(parts: NodeParts) -> None:
 operator(
     "ScatterReduce",
     ROUNDS,
-    gradients=[
-        gradient("ScatterReduceGrad", "g x1 x0 y0 x2", of=(0, 2), reads_by={"sum": "g x1", "none": "g x1 x0"}),
-    ],
-    popxl=PopxlClass("ScatterReduceOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
+    gradients=gradient("g x1 x0 y0 x2", of=(0, 2), reads_by={"sum": "g x1", "none": "g x1 x0"}),
+    popxl=as_graphcore(runs=1),
 )
 builder_method(
     "ScatterReduce",

@@ -14,7 +14,7 @@ from ...errors import OpError, popart_exception
 from ...model.node_parts import NodeParts
 from ..arrays import Array, namespace, normal_axis
 from ..builder_methods import builder_method
-from ..operator import EXPENSIVE, INDEX_RESULT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
+from ..operator import EXPENSIVE, INDEX_RESULT, MOVES_DATA, NOT_OUTLINED, as_graphcore, gradient, operator
 from ..registry import lowers
 from ..select import check_sorted_axis
 from ..shape import target_shape
@@ -54,7 +54,7 @@ def slice_(
     return x[tuple(cut)]
 
 
-operator("Reverse", gradients=[gradient("ReverseGrad")], view="ReverseInplace")
+operator("Reverse", gradients="g", view=True)
 builder_method("Reverse", "reverse(args, dimensions:ints)")
 
 
@@ -74,13 +74,7 @@ def reverse(x: Array, /, *, dimensions: Sequence[int] = ()) -> Array:
     return namespace(x).flip(x, tuple(dimensions)) if dimensions else x
 
 
-operator(
-    "Subsample",
-    MOVES_DATA,
-    gradients=[gradient("SubsampleGrad")],
-    view="SubsampleInplace",
-    popxl=PopxlClass("SubsampleOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
-)
+operator("Subsample", MOVES_DATA, gradients="g", view=True, popxl=as_graphcore(runs=1))
 builder_method("Subsample", "subsample(args, strides:ints)")
 
 
@@ -110,7 +104,7 @@ def depth_to_space(x: Array, /, *, blocksize: int, mode: str = "DCR") -> Array:
     return y.reshape(n, deep, h * b, w * b)
 
 
-operator("TensorRemap", gradients=[gradient("TensorRemap")])
+operator("TensorRemap", gradients=gradient(name="TensorRemap"))
 builder_method("TensorRemap", "tensorremap(args, remap_type:int=0, debugPrefix:debug='')")
 
 
@@ -126,9 +120,11 @@ def _write_init(parts: NodeParts) -> None:
 
 
 operator(
-    "Init", MOVES_DATA | NOT_OUTLINED, gradients=(),
-    popxl=PopxlClass("InitOp", domain="ai.graphcore", parameters="info tensor_type init_type batch_axis"),
-)  # fmt: skip
+    "Init",
+    MOVES_DATA | NOT_OUTLINED,
+    gradients=(),
+    popxl=as_graphcore(parameters="info tensor_type init_type batch_axis"),
+)
 builder_method(
     "Init",
     "init(shape:ints, data_type:int, init_type:int, batch_axis:int)",
@@ -161,7 +157,7 @@ def zeros_like(x: Array, /, *, dtype: int | None = None) -> Array:
     return namespace(x).zeros_like(x)
 
 
-operator("Sort", INDEX_RESULT, gradients=[gradient("ScatterDataGrad", "g y1")])
+operator("Sort", INDEX_RESULT, gradients=gradient("g y1", name="ScatterDataGrad"))
 builder_method("Sort", "sort(args=[], axis:int=-1, descending:int=0, stable:int=0) -> 2")
 
 
@@ -173,11 +169,7 @@ def sort(x: Array, /, *, axis: int = -1, descending: int = 0, stable: int = 0) -
     return jnp.take_along_axis(x, order, axis), order
 
 
-operator(
-    "ReduceMedian",
-    gradients=[gradient("ReduceMedianGrad", "g y1", kernel=True)],
-    popxl=PopxlClass("ReduceMedianOp", domain="ai.graphcore", runs=("ai.graphcore", 1)),
-)
+operator("ReduceMedian", gradients=gradient("g y1", kernel=True), popxl=as_graphcore(runs=1))
 builder_method("ReduceMedian", "reducemedian(args, axes:ints?, keepdims:int=1) -> 2")
 
 
@@ -195,7 +187,7 @@ def reduce_median(x: Array, /, *, axes: Sequence[int] | None = None, keepdims: i
     return value.reshape(shape), index.astype(jnp.int32).reshape(shape)
 
 
-operator("Histogram", EXPENSIVE, gradients=(), popxl=PopxlClass("HistogramOp", domain="ai.graphcore"))
+operator("Histogram", EXPENSIVE, gradients=(), popxl=as_graphcore())
 
 
 @lowers("Histogram", domain=DOMAIN)

@@ -13,12 +13,12 @@ from ...errors import popart_exception
 from ...model.node_parts import BodyTypes, SubgraphNode, Type
 from ..arrays import Array
 from ..builder_methods import builder_method
-from ..operator import MOVES_DATA, PopxlClass, operator
+from ..operator import MOVES_DATA, as_graphcore, operator
 from ..registry import Subgraph, lowers
 from .losses import DOMAIN
 
-operator("Call", MOVES_DATA, popxl=PopxlClass("CallOp", domain="ai.graphcore", parameters="callee"))
-operator("CallGrad", popxl=PopxlClass("CallGradOp", domain="ai.graphcore"))
+operator("Call", MOVES_DATA, popxl=as_graphcore(parameters="callee"))
+operator("CallGrad", popxl=as_graphcore())
 
 
 def _wrong_count(node: SubgraphNode, callee: str, inputs: int, outputs: int) -> str:

@@ -13,7 +13,7 @@ from ..arrays import Array, onnx_dtype, times_power_of_two
 from ..cast import from_float8, to_float8
 from ..convolution import flipped
 from ..dropout import kept_places
-from ..operator import SCALED_FLOAT8, UPDATES, PopxlClass, operator
+from ..operator import SCALED_FLOAT8, UPDATES, as_graphcore, operator
 from ..registry import ProgramState, lowers, resolve
 from . import DOMAIN
 
@@ -37,7 +37,7 @@ def _rounded(x: Any, kind: Any) -> jax.Array:
     return x.astype(kind).astype(wide)
 
 
-operator("LambSquare", UPDATES, popxl=PopxlClass("LambSquareOp", domain="ai.graphcore"))
+operator("LambSquare", UPDATES, popxl=as_graphcore())
 
 
 @lowers("LambSquare", domain=DOMAIN)
@@ -62,10 +62,7 @@ def copy_var_update(t: Array, x: Array, /) -> jax.Array:
     return jnp.broadcast_to(_as(x, t), t.shape)
 
 
-operator(
-    "Accumulate", UPDATES,
-    popxl=PopxlClass("AccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp", parameters="type=kind factor=f"),
-)  # fmt: skip
+operator("Accumulate", UPDATES, popxl=as_graphcore(base="AccumulateBaseOp", parameters="type=kind factor=f"))
 
 
 @lowers("Accumulate", domain=DOMAIN)
@@ -111,14 +108,8 @@ def sign(x: Array, /) -> jax.Array:
     return jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), jnp.sign(x))
 
 
-operator(
-    "AccumulatorScale", UPDATES,
-    popxl=PopxlClass("AccumulatorScaleOp", domain="ai.graphcore", base="VarUpdateOp", parameters="factor=f"),
-)  # fmt: skip
-operator(
-    "AccumulatorZero", UPDATES,
-    popxl=PopxlClass("AccumulatorZeroOp", domain="ai.graphcore", base="AccumulatorScaleOp", runs_as="AccumulatorScale"),
-)  # fmt: skip
+operator("AccumulatorScale", UPDATES, popxl=as_graphcore(base="VarUpdateOp", parameters="factor=f"))
+operator("AccumulatorZero", UPDATES, popxl=as_graphcore(base="AccumulatorScaleOp", runs_as="AccumulatorScale"))
 
 
 @lowers("AccumulatorScale", domain=DOMAIN)
@@ -130,10 +121,10 @@ def accumulator_scale(t: Array, _: Any = None, sf: Array | None = None, /, *, f:
 
 
 operator(
-    "PopartSparseAccumulate", UPDATES,
-    popxl=PopxlClass("SparseAccumulateOp", domain="ai.graphcore", base="AccumulateBaseOp",
-                     parameters="type factor=f axis"),
-)  # fmt: skip
+    "PopartSparseAccumulate",
+    UPDATES,
+    popxl=as_graphcore(name="SparseAccumulateOp", base="AccumulateBaseOp", parameters="type factor=f axis"),
+)
 
 
 @lowers("PopartSparseAccumulate", domain=DOMAIN)
@@ -156,10 +147,7 @@ def sparse_accumulate(
     return _as(jnp.moveaxis(moved.at[safe].add(factor * parts, mode="drop"), 0, axis), t)
 
 
-operator(
-    "AdamUpdater", UPDATES,
-    popxl=PopxlClass("AdamUpdaterOp", domain="ai.graphcore", parameters="mode weight_decay beta1 beta2 epsilon"),
-)  # fmt: skip
+operator("AdamUpdater", UPDATES, popxl=as_graphcore(parameters="mode weight_decay beta1 beta2 epsilon"))
 
 
 @lowers("AdamUpdater", domain=DOMAIN)
@@ -195,10 +183,7 @@ def adam_updater(
     return update if new_step is None else (update, new_step)
 
 
-operator(
-    "AdamVarUpdate", UPDATES,
-    popxl=PopxlClass("AdamVarUpdateOp", domain="ai.graphcore", parameters="learning_rate max_weight_norm"),
-)  # fmt: skip
+operator("AdamVarUpdate", UPDATES, popxl=as_graphcore(parameters="learning_rate max_weight_norm"))
 
 
 @lowers("AdamVarUpdate", domain=DOMAIN)
@@ -320,7 +305,7 @@ def key_of(seed: Any) -> Any:
     return cast("jax.Array", jax.random.wrap_key_data(jnp.asarray(seed, jnp.uint32).reshape(2), impl="threefry2x32"))
 
 
-operator("ModifyRandomSeed", gradients=(), popxl=PopxlClass("ModifyRandomSeedOp", domain="ai.graphcore"))
+operator("ModifyRandomSeed", gradients=(), popxl=as_graphcore())
 
 
 @lowers("ModifyRandomSeed", domain=DOMAIN)

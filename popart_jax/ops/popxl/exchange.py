@@ -13,7 +13,7 @@ from jax import lax
 
 from .. import replicas
 from ..arrays import Array, as_results, device_dtype
-from ..operator import BETWEEN_REPLICAS, EFFECT, MOVES_DATA, NOT_OUTLINED, PopxlClass, gradient, operator
+from ..operator import BETWEEN_REPLICAS, EFFECT, MOVES_DATA, NOT_OUTLINED, as_graphcore, gradient, operator
 from ..registry import NodeRef, ProgramState, lowers
 from . import DOMAIN
 
@@ -50,15 +50,15 @@ operator(
     "HostLoad",
     MOVES_DATA | NOT_OUTLINED | EFFECT,
     gradients=(),
-    popxl=PopxlClass("HostLoadOp", domain="ai.graphcore", module="exchange", parameters="sid=stream"),
+    popxl=as_graphcore(module="exchange", parameters="sid=stream"),
 )
 
 
 operator(
-    "HostLoadInplace", MOVES_DATA | NOT_OUTLINED | EFFECT,
-    popxl=PopxlClass("HostLoadInplaceOp", domain="ai.graphcore", module="exchange", runs_as="HostLoad",
-                     parameters="sid=stream"),
-)  # fmt: skip
+    "HostLoadInplace",
+    MOVES_DATA | NOT_OUTLINED | EFFECT,
+    popxl=as_graphcore(module="exchange", runs_as="HostLoad", parameters="sid=stream"),
+)
 
 
 @lowers("HostLoad", domain=DOMAIN)
@@ -67,9 +67,7 @@ def host_load(start: Array | None = None, /, *, stream: str, program: ProgramSta
 
 
 operator(
-    "HostStore",
-    MOVES_DATA | NOT_OUTLINED | EFFECT,
-    popxl=PopxlClass("HostStoreOp", domain="ai.graphcore", module="exchange", parameters="sid=stream"),
+    "HostStore", MOVES_DATA | NOT_OUTLINED | EFFECT, popxl=as_graphcore(module="exchange", parameters="sid=stream")
 )
 
 
@@ -96,16 +94,15 @@ def _row(offset: Any, buffer: int, entries: int) -> Any:
 
 
 operator(
-    "RemoteLoad", MOVES_DATA, gradients=(),
-    popxl=PopxlClass("RemoteLoadOp", domain="ai.graphcore", module="exchange", parameters="remoteBufferId=buffer"),
-)  # fmt: skip
+    "RemoteLoad", MOVES_DATA, gradients=(), popxl=as_graphcore(module="exchange", parameters="remoteBufferId=buffer")
+)
 
 
 operator(
-    "RemoteLoadInplace", MOVES_DATA,
-    popxl=PopxlClass("RemoteLoadInplaceOp", domain="ai.graphcore", module="exchange", runs_as="RemoteLoad",
-                     parameters="remoteBufferId=buffer"),
-)  # fmt: skip
+    "RemoteLoadInplace",
+    MOVES_DATA,
+    popxl=as_graphcore(module="exchange", runs_as="RemoteLoad", parameters="remoteBufferId=buffer"),
+)
 
 
 @lowers("RemoteLoad", domain=DOMAIN)
@@ -114,10 +111,7 @@ def remote_load(start: Array, offset: Array | None = None, /, *, buffer: int, pr
     return cast("jax.Array", lax.dynamic_index_in_dim(held, _row(offset, buffer, held.shape[0]), keepdims=False))
 
 
-operator(
-    "RemoteStore", MOVES_DATA | EFFECT,
-    popxl=PopxlClass("RemoteStoreOp", domain="ai.graphcore", module="exchange", parameters="remoteBufferId=buffer"),
-)  # fmt: skip
+operator("RemoteStore", MOVES_DATA | EFFECT, popxl=as_graphcore(module="exchange", parameters="remoteBufferId=buffer"))
 
 
 @lowers("RemoteStore", domain=DOMAIN)
@@ -129,9 +123,7 @@ def remote_store(x: Array, offset: Array | None = None, /, *, buffer: int, progr
     return ()
 
 
-operator(
-    "MultiExchange", MOVES_DATA | EFFECT, popxl=PopxlClass("MultiExchangeOp", domain="ai.graphcore", module="exchange")
-)
+operator("MultiExchange", MOVES_DATA | EFFECT, popxl=as_graphcore(module="exchange"))
 
 
 @lowers("MultiExchange", domain=DOMAIN)
@@ -149,17 +141,12 @@ def multi_exchange(*args: Any, node: NodeRef, program: ProgramState) -> tuple[An
     return tuple(results)
 
 
-operator(
-    "IoTileCopy",
-    MOVES_DATA,
-    gradients=[gradient("IoTileCopy")],
-    popxl=PopxlClass("IoTileCopyOp", domain="ai.graphcore"),
-)
+operator("IoTileCopy", MOVES_DATA, gradients=gradient(name="IoTileCopy"), popxl=as_graphcore())
 operator(
     "IpuCopy",
     MOVES_DATA | NOT_OUTLINED,
-    gradients=[gradient("IpuCopy")],
-    popxl=PopxlClass("IpuCopyOp", domain="ai.graphcore", parameters="source destination"),
+    gradients=gradient(name="IpuCopy"),
+    popxl=as_graphcore(parameters="source destination"),
 )
 
 
@@ -169,10 +156,7 @@ def copy(x: Array, /) -> Array:
     return x
 
 
-operator(
-    "RemoteCodeLoad", MOVES_DATA,
-    popxl=PopxlClass("RemoteCodeLoadOp", domain="ai.graphcore", module="exchange", parameters="graph_id location"),
-)  # fmt: skip
+operator("RemoteCodeLoad", MOVES_DATA, popxl=as_graphcore(module="exchange", parameters="graph_id location"))
 
 
 @lowers("RemoteCodeLoad", domain=DOMAIN)
@@ -184,13 +168,8 @@ def remote_code_load(*, graph_id: str = "", program: ProgramState) -> tuple[Any,
 operator(
     "AllReduce",
     BETWEEN_REPLICAS,
-    gradients=[gradient("AllReduceGrad", "g", of=None)],
-    popxl=PopxlClass(
-        "AllReduceOp",
-        domain="ai.graphcore",
-        module="collectives",
-        parameters="op ipus identicalInputs identicalGradInputs",
-    ),
+    gradients=gradient(of=None),
+    popxl=as_graphcore(module="collectives", parameters="op ipus identicalInputs identicalGradInputs"),
 )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..graphcore.losses import clamped_nll, pick, reduce_loss
-from ..operator import PopxlClass, gradient, operator
+from ..operator import as_graphcore, gradient, operator
 from ..registry import lowers, resolve
 from . import DOMAIN
 
@@ -28,11 +28,7 @@ def take(x: Any, indices: Any, axis: int) -> Any:
     return jnp.take(x, places, axis, mode="fill", fill_value=0)
 
 
-operator(
-    "PopartTiedGather",
-    gradients=[gradient("TiedGatherGrad", "g x1")],
-    popxl=PopxlClass("TiedGatherOp", domain="ai.graphcore"),
-)
+operator("PopartTiedGather", gradients=gradient("g x1", name="TiedGatherGrad"), popxl=as_graphcore(name="TiedGatherOp"))
 
 
 @lowers("Gather", domain=DOMAIN)
@@ -77,7 +73,7 @@ def nll(
     return reduce_loss(losses, reduction, count)
 
 
-operator("NlllWithSoftmaxGradDirect", popxl=PopxlClass("NlllWithSoftmaxGradDirectOp", domain="ai.graphcore"))
+operator("NlllWithSoftmaxGradDirect", popxl=as_graphcore())
 
 
 @lowers("NlllWithSoftmaxGradDirect", domain=DOMAIN)
@@ -99,7 +95,7 @@ def nll_with_softmax_grad(
     return loss, dx.reshape(probs.shape)
 
 
-operator("SoftmaxGradDirect", popxl=PopxlClass("SoftmaxGradDirectOp", domain="ai.graphcore"))
+operator("SoftmaxGradDirect", popxl=as_graphcore())
 
 
 @lowers("SoftmaxGradDirect", domain=DOMAIN)
