@@ -15,7 +15,7 @@ from ...lowering.gradients import TEMPLATE, Template
 from ...ops import ZERO_GRADIENT, Operator, resolve
 from ...ops.registry import resolve_node
 from .._building.create import Out, create, result
-from ..ops._collectives import OPERATORS
+from ..ops.collectives import OPERATORS
 from ..tensor import Constant
 from .grad_ops import note
 from .gradient_info import ExpectedConnection, ExpectedConnectionType, GradGraphInfo

@@ -14,7 +14,7 @@ from ...ops import replicas
 from ...ops.arrays import Array
 from ...popxl import ReplicaGrouping, custom_ops, ops
 from ...popxl.custom_ops import GradientOp, Made
-from ...popxl.ops._collectives import OPERATORS, group_attributes, group_of, operator_of, refused_gradient
+from ...popxl.ops.collectives import OPERATORS, group_attributes, group_of, operator_of, refused_gradient
 from ..graph import GraphWithNamedArgs
 from ..named_tensors import NamedTensors
 from ..rts import graph_over, through_io_tiles

@@ -18,7 +18,7 @@ from ...ops.arrays import Array
 from ...popxl import ReplicaGrouping, custom_ops, ops
 from ...popxl._internal.placement import placement
 from ...popxl.custom_ops import Made
-from ...popxl.ops._collectives import group_attributes, group_of
+from ...popxl.ops.collectives import group_attributes, group_of
 from ...popxl.ops.nn import reduction_name
 from .simple import DOMAIN
 
