@@ -17,17 +17,16 @@ from ..options.session_options import SessionOptions
 
 def check_annotations(
     graph: ir.Graph, opsets: Mapping[str, int], options: SessionOptions, variables: Collection[str]
-) -> list[str]:
+) -> Iterator[str]:
     """Errors of the annotations of all nodes, in the order of the nodes; then those of the readers of `variables`."""
-    errors: list[str] = []
     for node in every_node(graph):
-        errors += _patterns(node)
-        errors += _inplace_forms(node)
+        yield from _patterns(node)
+        yield from _inplace_forms(node)
         if options.enablePipelining and node.op_type == "Call":
-            errors += _called(node, opsets)
+            yield from _called(node, opsets)
     if options.enablePipelining and options.virtualGraphMode is not VirtualGraphMode.Off:
-        errors += (text for name in variables for text in _on_several_graphs(graph.initializers[name]))
-    return errors
+        for name in variables:
+            yield from _on_several_graphs(graph.initializers[name])
 
 
 def _on_several_graphs(variable: ir.Value) -> Iterator[str]:

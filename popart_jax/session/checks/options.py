@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...enums import (
@@ -122,60 +122,64 @@ def check_options(options: SessionOptions, facts: OptionFacts) -> list[str]:
 
 def check_device_options(options: SessionOptions, facts: OptionFacts) -> list[str]:
     """All contradictions that PopART reports in `prepareDevice`."""
-    errors: list[str] = []
+    return [
+        *_for_device(options, facts),
+        *_io_tiles(options, facts),
+        *_processes(options, facts),
+        *check_device_placement(options, facts.ipus),
+    ]
+
+
+def _for_device(options: SessionOptions, facts: OptionFacts) -> Iterator[str]:
     if options.replicatedGraphCount > 1 and not options.enableReplicatedGraphs:
-        errors.append(
+        yield (
             "enableReplicatedGraphs is false, but replicatedGraphCount > 1. Either enable replication, or set the "
             "replicated graph count to 1"
         )
     if facts.every_n and options.enablePipelining and not explicit_pipelining(options):
-        errors.append(_EVERY_N)
+        yield _EVERY_N
     missing = sorted(set(options.updatableNamedBuffers) - set(facts.variables))
     if missing:
-        errors.append(f"updatableNamedBuffers names {missing}, which are no weights of the model")
+        yield f"updatableNamedBuffers names {missing}, which are no weights of the model"
     threshold = options.automaticLossScalingSettings.thresholdUpperCountProportion
     if options.automaticLossScalingSettings.enabled and not 0 <= threshold <= 1:
-        errors.append(
+        yield (
             "Out of range value for 'thresholdUpperCountProportion'. The current value is "
             f"{number_text(threshold)}, but it should be in the range [0, 1]."
         )
     if options.opxModifyChecking and options.enableReplicatedGraphs and options.replicatedGraphCount > 1:
-        errors.append(
+        yield (
             "Can not do opx modify checking when using replicated graphs. Set SessionOptions::opxModifyChecking to "
             "false."
         )
-    errors += [
-        f"'{key}' is not a valid gcl option. Valid options are {listed(sorted(GCL_KEYS))}"
-        for key in options.gclOptions
-        if key not in GCL_KEYS
-    ]
-    return errors + _io_tiles(options, facts) + _processes(options, facts) + check_device_placement(options, facts.ipus)
+    for key in options.gclOptions:
+        if key not in GCL_KEYS:
+            yield f"'{key}' is not a valid gcl option. Valid options are {listed(sorted(GCL_KEYS))}"
 
 
-def _io_tiles(options: SessionOptions, facts: OptionFacts) -> list[str]:
+def _io_tiles(options: SessionOptions, facts: OptionFacts) -> Iterator[str]:
     tiles = int(options.numIOTiles)
     if tiles and (tiles % 2 or tiles < _LEAST_IO_TILES):
-        return [
-            (
-                f"{tiles} is an invalid number of IO tiles. Number of IO tiles must be an even number and >= "
-                f"{_LEAST_IO_TILES}."
-            )
-        ]
-    if tiles and tiles >= facts.tiles:
-        return [f"Tiles per IPU {facts.tiles} should exceed number of IO tiles {tiles}."]
-    return []
+        yield (
+            f"{tiles} is an invalid number of IO tiles. Number of IO tiles must be an even number and >= "
+            f"{_LEAST_IO_TILES}."
+        )
+    elif tiles and tiles >= facts.tiles:
+        yield f"Tiles per IPU {facts.tiles} should exceed number of IO tiles {tiles}."
 
 
-def _processes(options: SessionOptions, facts: OptionFacts) -> list[str]:
+def _processes(options: SessionOptions, facts: OptionFacts) -> Iterator[str]:
     """Whether there are processes enough for the global replicas; a device that only compiles needs none."""
     wrong = "" if facts.device is DeviceType.OfflineIpu else unlike_the_job(options)
-    return [wrong] if wrong else []
+    if wrong:
+        yield wrong
 
 
-def raise_all(errors: Sequence[str]) -> None:
+def raise_all(errors: Iterable[str]) -> None:
     """Raise the first error, with the others as notes; nothing happens if there is none."""
-    if errors:
-        raise noted(popart_exception(errors[0]), *errors[1:])
+    found = list(errors)
+    if found:
+        raise noted(popart_exception(found[0]), *found[1:])
 
 
 _LAYERS = "POPART_POPLINER_OUTLINER_REGEX"
@@ -197,242 +201,215 @@ def announce(options: SessionOptions, facts: OptionFacts) -> None:
             log.warning("Floating point checks cannot be enabled for non IPU devices")
 
 
-def _accumulation(options: SessionOptions, facts: OptionFacts) -> list[str]:
-    errors: list[str] = []
+def _accumulation(options: SessionOptions, facts: OptionFacts) -> Iterator[str]:
     if options.enableGradientAccumulation and not facts.training:
-        errors.append("Gradient Accumulation only available when training.")
+        yield "Gradient Accumulation only available when training."
     if options.accumulationFactor > 1 and not options.enableGradientAccumulation:
-        errors.append(
+        yield (
             "enableGradientAccumulation is false, but accumulationFactor > 1. Either enable gradient accumulation, or "
             "set the accumulation factor to 1"
         )
     if options.accumulationFactor < 1:
-        errors.append(f"accumulationFactor must be at least 1, got {options.accumulationFactor}.")
-    return errors
+        yield f"accumulationFactor must be at least 1, got {options.accumulationFactor}."
 
 
-def check_distribution(options: SessionOptions) -> list[str]:
+def check_distribution(options: SessionOptions) -> Iterator[str]:
     """Contradictions of the replication options, checked before groups of replicas are formed."""
     if options.replicatedGraphCount < 1:
-        return [f"replicatedGraphCount must be at least 1, got {options.replicatedGraphCount}."]
+        yield f"replicatedGraphCount must be at least 1, got {options.replicatedGraphCount}."
+        return
     if not options.enableDistributedReplicatedGraphs:
-        return []
+        return
     factor, offset, local = options.globalReplicationFactor, options.globalReplicaOffset, options.replicatedGraphCount
-    errors: list[str] = []
     if factor < 1:
-        errors.append(f"Invalid globalReplicationFactor value: {factor}, must be greater or equal than 1")
+        yield f"Invalid globalReplicationFactor value: {factor}, must be greater or equal than 1"
     if offset < 0:
-        errors.append(f"Invalid globalReplicaOffset value: {offset}, must be greater or equal than 0")
+        yield f"Invalid globalReplicaOffset value: {offset}, must be greater or equal than 0"
     if offset > factor:
-        errors.append(f"Global replica offset: {offset}, is larger than global replication factor: {factor}")
+        yield f"Global replica offset: {offset}, is larger than global replication factor: {factor}"
     if options.enableReplicatedGraphs and local == 1:
-        errors.append("Local replicated graphs enabled but replication factor is 1")
+        yield "Local replicated graphs enabled but replication factor is 1"
     if options.enableReplicatedGraphs and local > factor:
-        errors.append(f"Invalid local replication factor: {local}, larger than global replication factor: {factor}")
-    return errors
+        yield f"Invalid local replication factor: {local}, larger than global replication factor: {factor}"
 
 
-def _alias_and_loops(options: SessionOptions) -> list[str]:
-    errors: list[str] = []
+def _alias_and_loops(options: SessionOptions) -> Iterator[str]:
     if options.aliasZeroCopy and options.enablePipelining and not explicit_pipelining(options):
-        errors.append("Alias zero copy is not supported with implicit pipelining.")
+        yield "Alias zero copy is not supported with implicit pipelining."
     if options.aliasZeroCopy and not options.explicitRecomputation:
-        errors.append("Alias zero copy is currently not supported with implicit recomputation.")
+        yield "Alias zero copy is currently not supported with implicit recomputation."
     needed = ("useHostCopyOps", "explicitRecomputation") if explicit_pipelining(options) else ()
-    errors += [f"SessionOption '{name}' must be true." for name in needed if not getattr(options, name)]
+    for name in needed:
+        if not getattr(options, name):
+            yield f"SessionOption '{name}' must be true."
     if options.enableExplicitMainLoops and not options.useHostCopyOps:
-        errors.append("enableExplicitMainLoops requires useHostCopyOps.")
+        yield "enableExplicitMainLoops requires useHostCopyOps."
     settings = options.batchSerializationSettings
     if settings.factor < 0:
-        errors.append(f"Invalid batch serialization factor {settings.factor}: it is 0 or 1 (off), or larger.")
+        yield f"Invalid batch serialization factor {settings.factor}: it is 0 or 1 (off), or larger."
     loop = settings.method is BatchSerializationMethod.Loop
     if settings.factor > 1 and loop and settings.transformContext is not BatchSerializationTransformContext.Bwd:
-        errors.append(
+        yield (
             "Loop batch serialization is only supported in BatchSerializationTransformContext::Bwd due to LoopGradOp "
             "missing."
         )
-    return errors
 
 
-def _overlap(options: SessionOptions, facts: OptionFacts) -> list[str]:
-    errors: list[str] = []
+def _overlap(options: SessionOptions, facts: OptionFacts) -> Iterator[str]:
     if ExchangeStrategy.OverlapStep in facts.exchange:
-        errors.append("ExchangeStrategy::OverlapStep is not yet supported.")
+        yield "ExchangeStrategy::OverlapStep is not yet supported."
     overlapped = {ExchangeStrategy.OverlapInnerLoop, ExchangeStrategy.OverlapLoops} & set(facts.exchange)
     ready = options.useHostCopyOps and options.enableExplicitMainLoops
     if overlapped and not (ready and options.virtualGraphMode is not VirtualGraphMode.Off):
-        errors.append(
+        yield (
             "ExchangeStrategy::OverlapInnerLoop, ExchangeStrategy::OverlapLoops require "
             "SessionOptions::useHostCopyOps, SessionOptions::enableExplicitMainLoops, VirtualGraphMode::(Manual, "
             "Auto, ExecutionPhases) to be enabled."
         )
-    return errors
 
 
-def _phases(options: SessionOptions) -> list[str]:
+def _phases(options: SessionOptions) -> Iterator[str]:
     phases, mode = options.executionPhaseSettings.phases, options.virtualGraphMode
     phased = mode is VirtualGraphMode.ExecutionPhases
     if phases > 1 and not phased:
-        return ["> 1 execution phases requires VirtualGraphMode::ExecutionPhases"]
+        yield "> 1 execution phases requires VirtualGraphMode::ExecutionPhases"
     if phases <= 1 and phased:
         module_logger("session").warning("VirtualGraphMode::ExecutionPhases with %d phase(s) has no effect", phases)
-    return []
 
 
-def _pipelining(options: SessionOptions, facts: OptionFacts) -> list[str]:
-    errors = _forward_only_program(options)
+def _pipelining(options: SessionOptions, facts: OptionFacts) -> Iterator[str]:
+    yield from _forward_only_program(options)
     if not options.enablePipelining:
-        return errors
+        return
     if facts.every_n and explicit_pipelining(options):
-        errors.append(_EVERY_N_EXPLICIT)
+        yield _EVERY_N_EXPLICIT
     ipus = facts.ipus_per_replica(options)
     if explicit_pipelining(options) or (ipus > 1 and options.virtualGraphMode is not VirtualGraphMode.Off):
-        errors += check_depth(options, facts.ops, facts.training, facts.batches_per_step)
+        yield from check_depth(options, facts.ops, facts.training, facts.batches_per_step)
     if facts.user_recompute and not explicit_pipelining(options):
-        errors.append("When pipelining is enabled, user annotation for recomputation is not allowed")
+        yield "When pipelining is enabled, user annotation for recomputation is not allowed"
     serial = options.accumulateOuterFragmentSettings.schedule is AccumulateOuterFragmentSchedule.Serial
     if facts.clips_gradients and serial:
-        errors.append(
+        yield (
             "Incompatible accumulateOuterFragmentSchedule used with gradient clipping, "
             "SessionOptions::accumulateOuterFragmentSettings.schedule can not be set to "
             "AccumulateOuterFragmentSchedule::Serial"
         )
-    return errors
 
 
-def _main_loops(options: SessionOptions, facts: OptionFacts) -> list[str]:
-    if not options.enableExplicitMainLoops:
-        return []
-    fits = ("All", "Sum", "Final")
-    return [
-        (
-            f'[MainLoops] AnchorReturnType::{kind} for Tensor "{name}" is unsupported when explicit main loops are '
-            "enabled. Supported anchor return types are AnchorReturnTypeId::All and AnchorReturnTypeId::Sum."
-        )
-        for name, kind in facts.anchors.items()
-        if kind not in fits
-    ]
+def _main_loops(options: SessionOptions, facts: OptionFacts) -> Iterator[str]:
+    for name, kind in facts.anchors.items() if options.enableExplicitMainLoops else ():
+        if kind not in ("All", "Sum", "Final"):
+            yield (
+                f'[MainLoops] AnchorReturnType::{kind} for Tensor "{name}" is unsupported when explicit main loops are '
+                "enabled. Supported anchor return types are AnchorReturnTypeId::All and AnchorReturnTypeId::Sum."
+            )
 
 
-def _forward_only_program(options: SessionOptions) -> list[str]:
+def _forward_only_program(options: SessionOptions) -> Iterator[str]:
     if not options.createImplicitPipeliningFwdOnlyProgram:
-        return []
+        return
     start = "Implicit pipelining forward-only program is not supported"
     if explicit_pipelining(options):
-        return [f"{start} with explicit pipelining."]
-    if not options.enablePipelining:
-        return [f"{start} without implicit pipelining."]
-    return [] if options.enableGradientAccumulation else [f"{start} without gradient accumulation."]
+        yield f"{start} with explicit pipelining."
+    elif not options.enablePipelining:
+        yield f"{start} without implicit pipelining."
+    elif not options.enableGradientAccumulation:
+        yield f"{start} without gradient accumulation."
 
 
-def _recomputation(options: SessionOptions, facts: OptionFacts) -> list[str]:
+def _recomputation(options: SessionOptions, facts: OptionFacts) -> Iterator[str]:
     automatic = options.autoRecomputation is not RecomputationType.NoRecompute
     if automatic and facts.user_recompute and not options.enablePipelining:
-        return ["A mixture of auto and manual recomputation is not supported"]
-    return []
+        yield "A mixture of auto and manual recomputation is not supported"
 
 
-def _loss_scaling(options: SessionOptions, facts: OptionFacts) -> list[str]:
+def _loss_scaling(options: SessionOptions, facts: OptionFacts) -> Iterator[str]:
     settings = options.automaticLossScalingSettings
     if not settings.enabled:
-        return []
+        return
     start = "[AutomaticLossScale transform] "
     if not facts.training:
-        return [f"{start}Only compatible when doing training"]
-    errors: list[str] = []
+        yield f"{start}Only compatible when doing training"
+        return
     if facts.const_loss_scale:
-        errors.append(f"{start}The optimizer must have non-const loss scaling")
+        yield f"{start}The optimizer must have non-const loss scaling"
     if options.enablePipelining and not options.enableGradientAccumulation:
-        errors.append(
+        yield (
             f"{start}Automatic loss scaling is not currently supported when the 'enablePipelining' SessionOption is "
-            f"set to "
-            "'true', but the 'enableGradientAccumulation' SessionOption is set to 'false'"
+            "set to 'true', but the 'enableGradientAccumulation' SessionOption is set to 'false'"
         )
     if not 0 <= settings.binEdgeLocation <= 1:
-        errors.append(
+        yield (
             f"{start}Out of range value for 'binEdgeLocation'. The current value is "
             f"{number_text(settings.binEdgeLocation)}, but it should be in the range [0, 1]."
         )
     if settings.updatePeriod < 1:
-        errors.append(f"{start}'updatePeriod' must be greater than 0, got {settings.updatePeriod}.")
-    return errors + _tracked(settings, start)
+        yield f"{start}'updatePeriod' must be greater than 0, got {settings.updatePeriod}."
+    yield from _tracked(settings, start)
 
 
-def _tracked(settings: AutomaticLossScalingSettings, start: str) -> list[str]:
+def _tracked(settings: AutomaticLossScalingSettings, start: str) -> Iterator[str]:
     by_name = settings.gradientTensorTrackingMethod.name == _BY_NAME
     method = f"'GradientTensorTrackingMethod::{_BY_NAME}'"
     if settings.toTrackTensors is not None and not settings.toTrackTensors:
-        return [
-            (
-                "[PreAutomaticLossScale] An empty list was set as the value of 'toTrackTensors'. To disable tensor "
-                "tracking, please set 'automaticLossScalingSettings.enabled = False'. To track the default tensors, "
-                "please leave 'automaticLossScalingSettings.toTrackTensors' unset."
-            )
-        ]
-    if settings.toTrackTensors is not None and not by_name:
-        return [f"{start}toTrackTensors has been set, but gradientTensorTrackingMethod has not been set to {method}."]
-    if by_name and settings.toTrackTensors is None:
-        return [f"{start}gradientTensorTrackingMethod set to {method} but 'toTrackTensors' has not been set"]
-    return []
+        yield (
+            "[PreAutomaticLossScale] An empty list was set as the value of 'toTrackTensors'. To disable tensor "
+            "tracking, please set 'automaticLossScalingSettings.enabled = False'. To track the default tensors, "
+            "please leave 'automaticLossScalingSettings.toTrackTensors' unset."
+        )
+    elif settings.toTrackTensors is not None and not by_name:
+        yield f"{start}toTrackTensors has been set, but gradientTensorTrackingMethod has not been set to {method}."
+    elif by_name and settings.toTrackTensors is None:
+        yield f"{start}gradientTensorTrackingMethod set to {method} but 'toTrackTensors' has not been set"
 
 
-def _operator_options(options: SessionOptions, facts: OptionFacts) -> list[str]:
-    errors: list[str] = []
+def _operator_options(options: SessionOptions, facts: OptionFacts) -> Iterator[str]:
     if "MatMul" in facts.op_types and options.partialsTypeMatMuls.lower() not in _PARTIALS:
-        errors.append(
+        yield (
             f"Unable to get option 'partialsTypeMatMul' from string '{options.partialsTypeMatMuls}'. Possible values "
             "are 'float' and 'half' in any letter case."
         )
     mode = options.lstmOptions.get("recomputationMode", "none")
     if "LSTM" in facts.op_types and mode not in _RECOMPUTATION_MODES:
-        errors.append(f"Unrecognised lstm recomputation mode '{mode}'")
+        yield f"Unrecognised lstm recomputation mode '{mode}'"
     unknown_transforms = [
         name for names in options.experimentalSettings.customTransformApplierSettings.values() for name in names
     ]
     if unknown_transforms:
-        errors.append(f"No custom transforms {unknown_transforms} are registered.")
+        yield f"No custom transforms {unknown_transforms} are registered."
     if options.kahnTieBreaker.lower() not in _TIE_BREAKERS:
-        errors.append(
-            f'Unrecognised KahnTieBreaker, {options.kahnTieBreaker}. Should be one of "fifo", "greedy", and "random".'
-        )
-    return errors + (_merging(options) if facts.training else [])
+        yield f'Unrecognised KahnTieBreaker, {options.kahnTieBreaker}. Should be one of "fifo", "greedy", and "random".'
+    if facts.training:
+        yield from _merging(options)
 
 
-def _merging(options: SessionOptions) -> list[str]:
+def _merging(options: SessionOptions) -> Iterator[str]:
     """Limits of merged weight updates, which only two kinds of merging have."""
     threshold, peak = options.mergeVarUpdateMemThreshold, options.looseThresholdAtPeak
     loose = options.mergeVarUpdate is MergeVarUpdateType.AutoLoose
     if threshold < 0 and (loose or options.mergeVarUpdate is MergeVarUpdateType.AutoTight):
-        return [
-            (
-                f"Negative memory {threshold} threshold detected in MergeAuto. The option mergeVarUpdateMemThreshold "
-                "must be positive. "
-            )
-        ]
-    if peak < 0 and loose:
-        return [
-            (
-                f"Negative memory {peak} threshold detected in MergeLoose. The option looseThresholdAtPeak must be "
-                "non-negative. "
-            )
-        ]
-    return []
+        yield (
+            f"Negative memory {threshold} threshold detected in MergeAuto. The option mergeVarUpdateMemThreshold "
+            "must be positive. "
+        )
+    elif peak < 0 and loose:
+        yield (
+            f"Negative memory {peak} threshold detected in MergeLoose. The option looseThresholdAtPeak must be "
+            "non-negative. "
+        )
 
 
-def _values(options: SessionOptions, facts: OptionFacts) -> list[str]:
-    errors: list[str] = []
+def _values(options: SessionOptions, facts: OptionFacts) -> Iterator[str]:
     if options.virtualGraphMode is VirtualGraphMode.Auto:
-        errors += check_split_ratios(options, facts.ipus_per_replica(options))
+        yield from check_split_ratios(options, facts.ipus_per_replica(options))
     depths = dict.fromkeys(facts.streams, options.defaultBufferingDepth)
     for name, depth in {**depths, **options.bufferingDepthMap}.items():
         if depth < 1:
-            errors.append(
-                f"Unable to support a buffering depth of {depth} for tensor {name} (minimum buffering depth is 1)"
-            )
+            yield f"Unable to support a buffering depth of {depth} for tensor {name} (minimum buffering depth is 1)"
         elif depth > 1 and options.rearrangeStreamsOnHost:
-            errors.append(
+            yield (
                 f"Unable to support a buffering depth >1 for tensor {name} because the stream is set to rearrange on "
                 "the host (and PopART allows streams that are rearranged on the host to overlap in memory, making this "
                 "unsafe)"
             )
-    return errors
