@@ -114,6 +114,13 @@ def _execution_context(context: ExecutionContext) -> Generator[ExecutionContext]
 
 
 @contextmanager
+def _apart() -> Generator[None]:
+    """Operators created inside take no part in the caller's sequences and name scopes."""
+    with _swapped("_sequencer", type(get_current_context()._sequencer)()), _swapped("_name_scopes", []):
+        yield
+
+
+@contextmanager
 def debug_context_frame_offset(i: int) -> Generator[None]:
     """Kept for programs that wrap operators: source locations are taken `i` frames further out."""
     yield

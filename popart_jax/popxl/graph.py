@@ -193,6 +193,10 @@ class Graph(CreatedHooks):
             self._by_ref_inputs.add(tensor)
         return tensor
 
+    def _add_input_like(self, t: Any, by_ref: bool = False, name: str | None = None) -> Tensor:
+        """An input of the shape and type of a tensor or its spec, by default of its name too."""
+        return self._add_input(t.shape, t.dtype, t.name if name is None else name, by_ref, t.meta_shape)
+
     def _erase(self, op: Op) -> None:
         """Remove an operator, with those of its outputs that are unused; its id is not used again."""
         outputs = list(op._outputs().values())

@@ -108,8 +108,7 @@ def _input(graph: popxl.Graph, source: popxl.Tensor, known: dict[str, popxl.Tens
     """The graph's input for the routed tensor; made once."""
     routed: dict[str, popxl.Tensor] = graph.__dict__.setdefault(_ROUTED, {})
     if source.id not in routed:
-        local = source.name.rpartition("/")[2]
-        routed[source.id] = graph._add_input(source.shape, source.dtype, local, False, source.meta_shape)
+        routed[source.id] = graph._add_input_like(source, name=source.name.rpartition("/")[2])
     known[graph.id] = routed[source.id]
     return routed[source.id]
 

@@ -22,7 +22,7 @@ from ...ops.registry import TRANSLATION, normal_domain, resolve
 from .._internal.classes import class_of, make_class
 from .._internal.enums import TensorType
 from .._internal.op import Op
-from .._internal.operands import op_of, tensor_of
+from .._internal.operands import op_of, plain_attributes, tensor_of
 from .._internal.settings import Settings
 from ..context import gcg, get_current_context
 from ..dtypes import dtype as Dtype
@@ -247,17 +247,13 @@ def constant_value(t: Tensor) -> np.ndarray:
         raise popart_exception(NO_DATA.format(tensor=t.id))
     operands = [op._inputs().get(i) for i in range(len(producer.inputs))]
     arrays = [None if x is None else constant_value(x) for x in operands]
-    compute = _alone(op._translation, _plain_attributes(op), len(producer.outputs))
+    compute = _alone(op._translation, plain_attributes(op), len(producer.outputs))
     return np.asarray(compute(*arrays)[t._value.index() or 0])
 
 
 def _talks(node: ir.Node) -> bool:
     """Whether a node reads or writes state of the program, such as a stream or a remote buffer."""
     return any(name.startswith("__state") for name in node.attributes)
-
-
-def _plain_attributes(op: Op) -> dict[str, Any]:
-    return {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
 
 
 @above.enter("create_by_hand")
@@ -303,7 +299,7 @@ def infer_outputs(op: Op) -> None:
     else:
         operands = [op._inputs().get(i) for i in range(len(op._node.inputs))]
         try:
-            found = infer(op._facts, operands, _plain_attributes(op), len(op._node.outputs), op._translation)
+            found = infer(op._facts, operands, plain_attributes(op), len(op._node.outputs), op._translation)
         except popart_exception:
             cloned = _as_original(op)
             if cloned is None and any(UNTYPED in value.meta for value in op._node.outputs):

@@ -52,13 +52,14 @@ def _make_inputs(graph: Graph, signature: inspect.Signature, bound: inspect.Boun
         annotation = parameter.annotation
         if parameter.kind is _KINDS.VAR_KEYWORD:
             if _all_tensors(value, list(value.values()), name):
-                bound.arguments[name] = {k: _input(graph, k, v, annotation is TensorByRef) for k, v in value.items()}
+                by_ref = annotation is TensorByRef
+                bound.arguments[name] = {k: graph._add_input_like(v, by_ref, k) for k, v in value.items()}
         elif isinstance(value, (Tensor, TensorSpec)):
-            bound.arguments[name] = _input(graph, name, value, annotation is TensorByRef)
+            bound.arguments[name] = graph._add_input_like(value, annotation is TensorByRef, name)
         elif isinstance(value, (list, tuple)) and _all_tensors(items := cast("Sequence[Any]", value), items, name):
             listed = annotation in _BY_REF_LISTS if annotation is not TensorByRef else True
             by_ref = listed and (annotation is not TensorByRef or parameter.kind is _KINDS.VAR_POSITIONAL)
-            made = [_input(graph, f"{name}_{i}", v, by_ref) for i, v in enumerate(items)]
+            made = [graph._add_input_like(v, by_ref, f"{name}_{i}") for i, v in enumerate(items)]
             bound.arguments[name] = tuple(made) if parameter.kind is _KINDS.VAR_POSITIONAL else made
 
 
@@ -70,10 +71,6 @@ def _all_tensors(arg: Any, values: Iterable[Any], name: str) -> bool:
             f"A {type(arg)} argument can't contain a mixture of Tensors and other types. Arg name: {name}. Value: {arg}"
         )
     return bool(flags) and all(flags)
-
-
-def _input(graph: Graph, name: str, given: Tensor | TensorSpec, by_ref: bool) -> Tensor:
-    return graph._add_input(given.shape, given.dtype, name, by_ref, given.meta_shape)
 
 
 def _returned_tensors(returned: Any) -> list[Tensor]:

@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from .. import dtypes
 from .._internal.enums import ExecutionContext, TensorType
-from .._internal.remote_place import RemotePlace
+from .._internal.values import RemotePlace
 from .._running.host_data import host_array
-from ..context import _execution_context, gcg, get_current_context
+from ..context import _execution_context, gcg, in_sequence
 from ..graph import Graph
 from ..remote_buffer import RemoteBuffer, remote_buffer
 from ..replica_grouping import ReplicaGrouping
@@ -311,13 +311,9 @@ def replica_sharded_variable(
     kind = dtypes.dtype.as_dtype(host.dtype)
     buffer = replica_sharded_buffer(host.shape, kind, grouping, shard_over)
     made = _sharded(host, buffer, 0, name, grouping, retrieval_mode)
-    sequence = get_current_context()._sequencer
-    sequence.push("pass")
-    try:
+    with in_sequence("pass"):
         with _execution_context(ExecutionContext.WeightsFromHostFragment):
             shard = operators.remote_load(buffer, 0, name=f"{made.name}_rts")
         with _execution_context(ExecutionContext.WeightsToHostFragment):
             operators.remote_store(buffer, 0, shard)
-    finally:
-        sequence.pop()
     return made, shard

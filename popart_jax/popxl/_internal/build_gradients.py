@@ -14,13 +14,13 @@ from ...autodiff import Gradients, Step, grow
 from ...lowering.gradients import TEMPLATE, Template
 from ...ops import ZERO_GRADIENT, Operator, resolve
 from ...ops.registry import resolve_node
-from .._building.create import Out, create, result
+from .._building.create import Out, create, like, result
 from ..ops.collectives import OPERATORS
 from ..tensor import Constant
 from .grad_ops import note
 from .gradient_info import ExpectedConnection, ExpectedConnectionType, GradGraphInfo
 from .if_gradient import emit as emit_if
-from .operands import op_of, tensor_of
+from .operands import op_of, plain_attributes, tensor_of
 from .plan_gradients import Plan, is_forward, parent_of
 from .stitch import provide
 
@@ -53,11 +53,11 @@ class Builder:
             return parts[0]
         made = [op_of(p)._settings for part in parts if (p := part.producer())]
         settings = made[0].copy("Sum") if made else None  # a tensor that is an output twice has two provided gradients
-        return self._create("Sum", [tensor_of(p) for p in parts], [_grad_out(t)], settings=settings)[0]._value
+        return self._create("Sum", [tensor_of(p) for p in parts], [gradient_out(t)], settings=settings)[0]._value
 
     def part(self, t: Tensor) -> Out:
         """One contribution to a gradient."""
-        out = _grad_out(t)
+        out = gradient_out(t)
         return replace(out, name=f"{out.name}__partial")
 
     def gradient(self, t: Tensor) -> Tensor | None:
@@ -67,7 +67,7 @@ class Builder:
 
     def zeros(self, t: Tensor) -> Tensor:
         """A zero gradient."""
-        return self._create("Init", [], [_grad_out(t)], {"shape": t.shape, "dtype": t.dtype})[0]
+        return self._create("Init", [], [gradient_out(t)], {"shape": t.shape, "dtype": t.dtype})[0]
 
     def gradient_or_zeros(self, t: Tensor) -> Tensor:
         """The gradient of a forward tensor, zero when nothing contributes."""
@@ -98,7 +98,7 @@ class Builder:
         """The gradient of a tensor of a called graph: the sum of those of some outputs of the call."""
         given = [g for out in outputs if (g := self.gradient(out)) is not None]
         if len(given) > 1:
-            return self.create(op, "Sum", given, [_grad_out(t)])[0]
+            return self.create(op, "Sum", given, [gradient_out(t)])[0]
         return given[0] if given else self.zeros(t)
 
     def create(
@@ -117,8 +117,9 @@ class Builder:
         return [result(op, i) for i in range(len(outs))]
 
 
-def _grad_out(t: Tensor) -> Out:
-    return Out(f"Gradient___{t.name}", t.shape, t.dtype, t.meta_shape)
+def gradient_out(t: Tensor) -> Out:
+    """The description of the gradient of a tensor."""
+    return like(t, f"Gradient___{t.name}")
 
 
 def build(plan: Plan) -> GradGraphInfo:
@@ -131,8 +132,8 @@ def build(plan: Plan) -> GradGraphInfo:
     with graph:
         seeds = list[tuple[ir.Value, ir.Value]]()
         for t in plan.provided:
-            out = _grad_out(t)
-            given = graph._add_input(out.shape, out.dtype, out.name, False, out.meta_shape)
+            out = gradient_out(t)
+            given = graph._add_input_like(t, name=out.name)
             seeds.append((t._value, given._value))
             expected.append(make(t, kinds.FwdGrad))
         expected.extend(make(t, kinds.Fwd) for t in provide(plan, b))
@@ -167,7 +168,7 @@ def _emit(b: Builder, step: Step, op: Op) -> Pairs:
         return [(targets[0], b.zeros(targets[0]))]
     outs = [b.part(t) for t in targets]
     reads = [b.forward[v.name or ""] for v in step.reads if v is not None]
-    attributes = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
+    attributes = plain_attributes(op)
     if not gradient.kernel:
         return list(zip(targets, _emit_vjp(b, step, op, reads, outs, attributes), strict=True))
     row = resolve("popxl", gradient.op_type, 1)
@@ -183,13 +184,7 @@ def _emit_vjp(b: Builder, step: Step, op: Op, reads: list[Tensor], outs: list[An
     position = {v: len(present) + k for k, v in enumerate(v for v in step.reads if v is not None)}
     operands = [None if v is None else _operand(v, position, op._node) for v in op._node.inputs]
     node = op._node
-    template = Template(
-        *op._translation,
-        tuple(operands),
-        step.of,
-        tuple(i for i, _ in present),
-        len(node.outputs),
-    )
+    template = Template(*op._translation, tuple(operands), step.of, tuple(i for i, _ in present), len(node.outputs))
     inputs = [g for _, g in present] + reads
     options = {k: v for k, v in op._options.items() if k in ("available_memory_proportion", "partials_type", "conv")}
     if "unexecutable_gradient" in op._options:
@@ -220,7 +215,7 @@ def _emit_call(b: Builder, step: Step, op: Op) -> Pairs:
     """A call of the gradient graph of the called graph."""
     info = b.plan.info_of(op._called()[0])
     inputs = b.operands_for(op, info, 0)
-    outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in info.graph.outputs]
+    outs = [like(t, t.name) for t in info.graph.outputs]
     made = b.create(op, "Call", inputs, outs, {"callee": info.graph})
     of = [info.forward_graph.inputs.index(e.fwd_tensor) for e in info.expected_outputs]
     return [(op._in(i), part) for i, part in zip(of, made, strict=True) if i in step.of and op.hasInput(i)]
@@ -229,7 +224,7 @@ def _emit_call(b: Builder, step: Step, op: Op) -> Pairs:
 def _emit_print(b: Builder, step: Step, op: Op) -> Pairs:
     """A print of the gradient if the forward operator asks for it, else an identity."""
     gradient, target = b.gradient_or_zeros(op._out(0)), op._in(0)
-    plain = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
+    plain = plain_attributes(op)
     plain["title"] = f"{plain['title']}_gradient"
     runs = ("popxl", "PrintTensor", 1) if plain["print_gradient"] else ("", "Identity", 16)
     plain["print_gradient"] = 0
@@ -240,7 +235,7 @@ def _emit_all_reduce(b: Builder, step: Step, op: Op) -> Pairs:
     """Gradients are reduced over the IPUs, or taken as they are when they are identical already."""
     targets = list(op._inputs().values())
     inputs = [b.gradient_or_zeros(t) for t in op._outputs().values()]
-    plain = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
+    plain = plain_attributes(op)
     options = {"ipus": op._options["ipus"], "op": op._options["op"]}
     made = b.create(op, "AllReduceGrad", inputs, [b.part(t) for t in targets], plain, options=options)
     return [pair for i, pair in enumerate(zip(targets, made, strict=True)) if i in step.of]
@@ -250,7 +245,7 @@ def _emit_gather(b: Builder, step: Step, op: Op) -> Pairs:
     """The gradient of gathered shards is this replica's slice."""
     target = op._in(0)
     plain = {"op": int(OPERATORS["local"]), "groups": op._node.attributes["groups"].value}
-    flat = replace(_grad_out(target), shape=(target.nelms,), meta_shape=())
+    flat = replace(gradient_out(target), shape=(target.nelms,), meta_shape=())
     options = {"group": op._options["group"], "op": OPERATORS["local"], "shard": bool(target.meta_shape)}
     made = b.create(op, "ReplicatedReduceScatter", [b.gradient_or_zeros(op._out(0))], [flat], plain, options=options)
     return [(target, _shaped(b, op, made, target))]
@@ -259,7 +254,7 @@ def _emit_gather(b: Builder, step: Step, op: Op) -> Pairs:
 def _shaped(b: Builder, op: Op, made: list[Tensor], target: Tensor) -> Tensor:
     """A gradient reshaped to its target tensor's shape."""
     if made[0].shape != target.shape:
-        made = b.create(op, "Reshape", made, [_grad_out(target)], {"shape": target.shape})
+        made = b.create(op, "Reshape", made, [gradient_out(target)], {"shape": target.shape})
     return made[0]
 
 
@@ -267,7 +262,7 @@ def _emit_own(b: Builder, step: Step, op: Op) -> Pairs:
     """The gradient operator that the forward operator names in its option "gradient"."""
     target, gradient = op._in(0), op._options["gradient"]
     flat = target.nelms != op._out(0).nelms
-    out = replace(_grad_out(target), shape=(target.nelms,), meta_shape=()) if flat else b.part(target)
+    out = replace(gradient_out(target), shape=(target.nelms,), meta_shape=()) if flat else b.part(target)
     options = gradient.options()
     made = b.create(op, gradient.row, [b.gradient_or_zeros(op._out(0))], [out], gradient.attributes, options=options)
     return [(target, _shaped(b, op, made, target))]
@@ -277,14 +272,10 @@ def _emit_scatter(b: Builder, step: Step, op: Op) -> Pairs:
     """The gradient of a scattered sum (or slice) is gathered again."""
     target = op._in(0)
     plain = {"groups": op._node.attributes["groups"].value, "shape": target.shape}
-    out = replace(_grad_out(target), meta_shape=())
+    out = replace(gradient_out(target), meta_shape=())
     options = {"group": op._options["group"]}
-    return [
-        (
-            target,
-            b.create(op, "ReplicatedAllGather", [b.gradient_or_zeros(op._out(0))], [out], plain, options=options)[0],
-        )
-    ]
+    made = b.create(op, "ReplicatedAllGather", [b.gradient_or_zeros(op._out(0))], [out], plain, options=options)
+    return [(target, made[0])]
 
 
 _EMIT: dict[str, Callable[[Builder, Step, Any], Pairs]] = {

@@ -1,4 +1,4 @@
-"""Copies of whole graphs, for ``Graph.copyFrom`` of the internal IR."""
+"""Copies of whole graphs, for ``Graph.copyFrom`` of the internal IR; names with and without the scope of a graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from .enums import TensorType
 from .schedule import schedule
-from .scopes import addScope, removeScope
 
 
 def copy_graph(target: Any, source: Any, inputs: bool, outputs: bool) -> None:
@@ -60,3 +59,13 @@ def _copy_operator(target: Any, source: Any, op: Any) -> Any:
         made.createAndConnectOutTensor(i, _renamed(target, source, t.id))
     made.setup()
     return made
+
+
+def removeScope(graph: Any, tensor_id: str) -> str:
+    """The name in the graph."""
+    return tensor_id.removeprefix(f"{graph.id}/") if graph.id else tensor_id
+
+
+def addScope(graph: Any, name: str) -> str:
+    """The full id."""
+    return f"{graph.id}/{name}" if graph.id else name

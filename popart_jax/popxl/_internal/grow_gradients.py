@@ -10,7 +10,7 @@ from ...autodiff import plan
 from ...errors import popart_exception
 from ...logs import module_logger
 from ...lowering.effects import effect_of
-from ..context import get_current_context
+from ..context import _apart, _execution_context
 from .build_gradients import build
 from .enums import ExecutionContext
 from .gradient_info import GradGraphInfo
@@ -76,15 +76,8 @@ def _differentiate_called(graph: Graph, infos: Infos) -> None:
 
 
 def _build_graph(whole: Plan) -> GradGraphInfo:
-    """Build a gradient graph outside the caller's sequences, name scopes and execution context."""
-    context = get_current_context()
-    saved = context._sequencer, context._name_scopes, context._execution_context
-    context._sequencer, context._name_scopes = type(saved[0])(), []
-    context._execution_context = ExecutionContext.Normal
-    try:
+    with _apart(), _execution_context(ExecutionContext.Normal):
         return build(whole)
-    finally:
-        context._sequencer, context._name_scopes, context._execution_context = saved
 
 
 def _check_named(graph: Graph, tensors: Iterable[Tensor], required: Sequence[Tensor] | None) -> None:

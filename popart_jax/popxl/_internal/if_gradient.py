@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._building.create import Out, create, result
+from .._building.create import create, like, result
 
 
 def emit(b: Any, step: Any, op: Any) -> list[tuple[Any, Any]]:
@@ -18,13 +18,9 @@ def emit(b: Any, step: Any, op: Any) -> list[tuple[Any, Any]]:
     targets = [op._in(i) for i in step.of]
     attributes = {"then_branch": branches[0], "else_branch": branches[1], "then_inputs": len(operands[0])}
     condition = b.forward[op._in(0).id]
-    outs = [_out(t) for t in targets]
+    outs = [like(t, f"Gradient___{t.name}") for t in targets]
     made = b.create(op, "IfGrad", [condition, *operands[0], *operands[1]], outs, attributes)
     return list(zip(targets, made, strict=True))
-
-
-def _out(t: Any) -> Out:
-    return Out(f"Gradient___{t.name}", t.shape, t.dtype, t.meta_shape)
 
 
 def _branch(b: Any, op: Any, info: Any, start: int, of: tuple[int, ...]) -> tuple[Any, list[Any]]:
@@ -34,8 +30,8 @@ def _branch(b: Any, op: Any, info: Any, start: int, of: tuple[int, ...]) -> tupl
     graph = owner._new_graph(owner._subgraph_id(f"{info.graph.id}_branch"))
     operands = b.operands_for(op, info, start)
     with graph:
-        inputs = [graph._add_input(t.shape, t.dtype, t.name, False, t.meta_shape) for t in info.graph.inputs]
-        outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in info.graph.outputs]
+        inputs = [graph._add_input_like(t) for t in info.graph.inputs]
+        outs = [like(t, t.name) for t in info.graph.outputs]
         call = create("Call", inputs, outs, {"callee": info.graph}, graph=graph)
         given = {
             forward.inputs.index(e.fwd_tensor) + start: result(call, k) for k, e in enumerate(info.expected_outputs)
@@ -46,4 +42,5 @@ def _branch(b: Any, op: Any, info: Any, start: int, of: tuple[int, ...]) -> tupl
 
 
 def _zero(t: Any, graph: Any) -> Any:
-    return result(create("Init", [], [_out(t)], {"shape": t.shape, "dtype": t.dtype}, graph=graph))
+    out = like(t, f"Gradient___{t.name}")
+    return result(create("Init", [], [out], {"shape": t.shape, "dtype": t.dtype}, graph=graph))

@@ -8,12 +8,10 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 
 from .._building.tensor import Tensor
-from .conv_options import MultiConvOptions
 from .enums import AccumulationType, MatMulPartialsType, TileSet
 from .modified import mark_modified, modified_inputs, set_modified
 from .operands import tensor_of
-from .region import Region
-from .values import OptimizerValue
+from .values import MultiConvOptions, OptimizerValue, Region
 
 Member: TypeAlias = "Callable[..., Any] | staticmethod[..., Any]"
 
@@ -53,7 +51,7 @@ def _loop_in(self: Any, index: int, parent_id: str, graph_id: str, overwrite: bo
     parent = self._graph.get_tensor(parent_id)
     body = self._called()[0]
     if graph_id not in body._tensors:
-        body._add_input(parent.shape, parent.dtype, graph_id.removeprefix(f"{body.id}/"), False, parent.meta_shape)
+        body._add_input_like(parent, name=graph_id.removeprefix(f"{body.id}/"))
     old = list(self._node.inputs)
     old.insert(index, parent._value)
     self._node.resize_inputs(len(old))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -22,6 +22,18 @@ from .placed import Placed
 from .roles import OpRoles
 from .settings import Settings
 from .values import GradientOf, GradInOutMapper, OperatorIdentifier, Scope
+
+
+def _at_index(read: Callable[[Any], Any]) -> tuple[Callable[[Op, int], Any], ...]:
+    """The methods that read something of the tensor at an index of the inputs, and of the outputs."""
+
+    def of_input(self: Op, i: int) -> Any:
+        return read(self._in(i))
+
+    def of_output(self: Op, i: int) -> Any:
+        return read(self._out(i))
+
+    return of_input, of_output
 
 
 class Op(Placed, OpRoles):
@@ -139,35 +151,11 @@ class Op(Placed, OpRoles):
     def _out(self, i: int) -> Any:
         return _at(self._node.outputs, i, self, "output")
 
-    def inTensor(self, i: int) -> Any:
-        return self._in(i)._pb_tensor
-
-    def outTensor(self, i: int) -> Any:
-        return self._out(i)._pb_tensor
-
-    def inId(self, i: int) -> str:
-        return self._in(i).id
-
-    def outId(self, i: int) -> str:
-        return self._out(i).id
-
-    def inShape(self, i: int) -> list[int]:
-        return list(self._in(i).shape)
-
-    def outShape(self, i: int) -> list[int]:
-        return list(self._out(i).shape)
-
-    def inRank(self, i: int) -> int:
-        return self._in(i).rank
-
-    def outRank(self, i: int) -> int:
-        return self._out(i).rank
-
-    def inInfo(self, i: int) -> Any:
-        return self.inTensor(i).info
-
-    def outInfo(self, i: int) -> Any:
-        return self.outTensor(i).info
+    inTensor, outTensor = _at_index(lambda t: t._pb_tensor)
+    inId, outId = _at_index(lambda t: t.id)
+    inShape, outShape = _at_index(lambda t: list(t.shape))
+    inRank, outRank = _at_index(lambda t: t.rank)
+    inInfo, outInfo = _at_index(lambda t: t._pb_tensor.info)
 
     def inTensorCount(self) -> int:
         return len(self._inputs())

@@ -20,6 +20,11 @@ def tensor_of(value: ir.Value) -> Any:
     return cast("Any", value.meta["tensor"])
 
 
+def plain_attributes(op: Any) -> dict[str, Any]:
+    """What an operator computes with: its attributes without the annotations."""
+    return {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
+
+
 def connected(values: Values) -> dict[int, Any]:
     """Tensors by index; positions that are not connected have none."""
     return {i: tensor_of(v) for i, v in enumerate(values) if v is not None and "tensor" in v.meta}

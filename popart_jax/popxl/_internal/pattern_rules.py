@@ -16,10 +16,10 @@ from ...lowering.gradients import TEMPLATE
 from ...ops import facts
 from ...ops.registry import TRANSLATION
 from .._building.bindings import above
-from ..context import get_current_context
+from ..context import in_sequence
 from .classes import class_of
 from .enums import TensorType
-from .operands import op_of
+from .operands import op_of, plain_attributes
 from .rewrite import insert_before, take_over
 
 
@@ -27,12 +27,8 @@ def _create(op: Any, op_type: str, inputs: Any, outs: Any, attributes: Any = Non
     """A new operator just before `op`, placed like it and outside every sequence."""
     from .._building.create import create
 
-    sequencer = get_current_context()._sequencer
-    sequencer.push("pass")
-    try:
+    with in_sequence("pass"):
         made = create(op_type, inputs, outs, attributes, graph=op._graph, settings=op._settings.copy(), **more)
-    finally:
-        sequencer.pop()
     insert_before(op, [made])
     return made
 
@@ -48,7 +44,7 @@ def conv_transpose(op: Any) -> bool:
     if op.opType() != "ConvTranspose":
         return False
     data, weights = op._in(0), op._in(1)
-    plain = {a.name: a.value for a in op._node.attributes.values() if not a.name.startswith("__")}
+    plain = plain_attributes(op)
     group = plain["group"]
     shape = (weights.shape[1] * group, weights.shape[0] // group, *weights.shape[2:])
     scaled = len(op._node.inputs) > 2

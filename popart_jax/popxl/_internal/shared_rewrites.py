@@ -20,7 +20,7 @@ from ...lowering.gradients import TEMPLATE
 from ...lowering.resolve import has_effect
 from ...ops import facts
 from .._building.create import Translation, enter
-from ..context import get_current_context
+from ..context import get_current_context, in_sequence
 from ..tensor import Tensor, constant
 from .classes import class_of
 from .operands import op_of
@@ -132,12 +132,8 @@ def _enter(graph: Graph, node: ir.Node) -> Op | None:
     for name in [n for n in node.attributes if n.startswith("__")]:  # annotations of the operator that is replaced
         node.attributes.pop(name)
     options = {k: v for k, v in root._options.items() if k in _PASSED_ON}
-    sequencer = get_current_context()._sequencer
-    sequencer.push("pass")
-    try:
+    with in_sequence("pass"):
         return enter(class_of(row.op_type), node, graph, row, root._settings.copy(), options, _translation(node))
-    finally:
-        sequencer.pop()
 
 
 _PASSED_ON = ("available_memory_proportion", "partials_type", "conv")

@@ -24,7 +24,7 @@ def provide(plan: Plan, builder: Any) -> list[Tensor]:
         return _recompute(plan, builder)
     bound = {t.id for t in (*forward.inputs, *forward.outputs)}
     for t in reads:
-        builder.forward[t.id] = _input(builder.graph, t)
+        builder.forward[t.id] = builder.graph._add_input_like(t)
     for t in reads:
         if t.id not in bound:
             forward._graph.outputs.append(t._value)
@@ -32,10 +32,6 @@ def provide(plan: Plan, builder: Any) -> list[Tensor]:
             for op in sites:
                 _extend(op, t)
     return reads
-
-
-def _input(graph: Graph, t: Tensor) -> Tensor:
-    return graph._add_input(t.shape, t.dtype, t.name, False, t.meta_shape)
 
 
 def call_sites(graph: Graph) -> list[Op]:
@@ -70,7 +66,7 @@ def _recompute(plan: Plan, builder: Any) -> list[Tensor]:
             needed.update(t.id for t in op._inputs().values())
     inputs = sorted((t for t in forward.inputs if t.id in needed), key=lambda t: t.id)
     for t in inputs:
-        builder.forward[t.id] = _input(builder.graph, t)
+        builder.forward[t.id] = builder.graph._add_input_like(t)
     for t in forward.constants:
         if t.id in needed:
             from ..tensor import constant
@@ -83,20 +79,12 @@ def _recompute(plan: Plan, builder: Any) -> list[Tensor]:
 
 def copy_op(op: Op, graph: Graph, tensors: dict[str, Tensor]) -> None:
     """Copy an operator into another graph; `tensors` maps its operands to tensors there, and gains its outputs."""
-    from .._building.create import Out, create, result
+    from .._building.create import create, like, result
 
     operands = [None if v is None else tensors[v.name or ""] for v in op._node.inputs]
-    outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in op._outputs().values()]
-    made = create(
-        op._facts,
-        operands,
-        outs,
-        {},
-        graph=graph,
-        settings=op._settings.copy(),
-        options=op._options,
-        runs=op._translation,
-    )
+    outs = [like(t, t.name) for t in op._outputs().values()]
+    settings, runs = op._settings.copy(), op._translation
+    made = create(op._facts, operands, outs, graph=graph, settings=settings, options=op._options, runs=runs)
     for name, attr in op._node.attributes.items():
         made._node.attributes[name] = attr
     made._node.meta.update({k: v for k, v in cast("dict[str, Any]", op._node.meta).items() if k not in made._node.meta})

@@ -20,10 +20,8 @@ from .alias import aliases
 from .enums import TensorType, TileSet, VariableUpdateType
 from .operands import op_of
 from .placement import placement
-from .region import Region
-from .remote_place import RemotePlace
 from .roles import TensorRoles
-from .values import RemoteBufferInfo
+from .values import Region, RemoteBufferInfo, RemotePlace
 
 _NAMES = {TensorType.ActGrad: "ActGrad", TensorType.Const: "Const", TensorType.Stream: "Stream",
           TensorType.Variable: "Variable", TensorType.Unknown: "Unknown"}  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -253,3 +254,54 @@ class GradientOf:
 
     inputs: tuple[GradInOutMapper, ...] = ()
     outputs: Mapping[int, int] = field(default_factory=dict[int, int])
+
+
+class Region:
+    """A box of elements: lower (included) and upper (excluded) bounds."""
+
+    def __init__(self, lower: Sequence[int], upper: Sequence[int], *, empty: bool = False) -> None:
+        self._lower, self._upper, self._empty = tuple(lower), tuple(upper), empty
+
+    @staticmethod
+    def getFull(shape: Sequence[int], access: object = None) -> Region:
+        """Every element of a tensor of this shape."""
+        return Region((0,) * len(shape), shape)
+
+    @staticmethod
+    def getEmpty(rank: int) -> Region:
+        """No element."""
+        return Region((0,) * rank, (0,) * rank, empty=True)
+
+    def isEmpty(self) -> bool:
+        """Whether no element is in it."""
+        return self._empty or any(low >= high for low, high in zip(self._lower, self._upper, strict=True))
+
+    def __str__(self) -> str:
+        return f"L:{list(self._lower)} U:{list(self._upper)}"
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePlace:
+    """Entry of a remote buffer; `shards` is the number of shards of a sharded variable."""
+
+    buffer: int
+    offset: int
+    shards: int | None
+
+
+@dataclass(slots=True)  # a misspelt option is refused
+class MultiConvOptions:
+    """Memory proportions, partial types and the like; lists are empty when nothing was given."""
+
+    availableMemoryProportions: list[float] = field(default_factory=list[float])
+    partialsTypes: list[str] = field(default_factory=list[str])
+    planType: str | None = None
+    perConvReservedTiles: int | None = None
+    cycleBackOff: float | None = None
+    enableConvDithering: list[int] = field(default_factory=list[int])
+
+    def copy(self) -> MultiConvOptions:
+        """Independent lists."""
+        return deepcopy(self)

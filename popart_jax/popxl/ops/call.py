@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import popart_exception
 from .._building.checks import check_kind
-from .._building.create import Out, create
+from .._building.create import create, like
 from .._internal.modified import mark_modified
 from .._internal.operands import Values, connected, tensor_at
 from ..context import gcg
@@ -158,7 +158,7 @@ def call_with_info(
     """As `call`, returning the call site; without `check_inputs` some inputs may stay unconnected."""
     values = prepare_inputs(graph, inputs, inputs_dict, check_inputs, "called")
     check_types(graph, values)
-    outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in graph.outputs]
+    outs = [like(t, t.name) for t in graph.outputs]
     ordered: list[Tensor | None] = [values.get(i) for i in range(len(graph.inputs))]
     by_ref = [i for i, t in enumerate(graph.inputs) if t in graph._by_ref_inputs and i in values]
     writes = [(i, len(outs) + k) for k, i in enumerate(by_ref)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import popart_exception
 from .. import dtypes
-from .._building.create import Out, create
+from .._building.create import Out, create, like
 from ..tensor import Tensor
 from .call import CallSiteInfo, check_types, prepare_inputs
 from .utils import check_operands
@@ -155,5 +155,5 @@ def _outputs(then_branch: Graph, else_branch: Graph) -> list[Out]:
     for a, b in zip(then_branch.outputs, else_branch.outputs, strict=True):
         if (a.shape, a.dtype) != (b.shape, b.dtype):
             raise popart_exception(f"Outputs of the branches differ in shape or type: {a!r} and {b!r}")
-        outs.append(Out(f"{a.name}_or_{b.name}", a.shape, a.dtype, a.meta_shape))
+        outs.append(like(a, f"{a.name}_or_{b.name}"))
     return outs

@@ -9,7 +9,7 @@ from ...errors import popart_exception
 from ...ops.convolution import check_transposed, transposed
 from .. import dtypes
 from .._building.create import Out, create, infer, result
-from .._internal.conv_options import MultiConvOptions
+from .._internal.values import MultiConvOptions
 from ..context import gir
 from ..tensor import Tensor
 from .shaping import check_pow2scaled

@@ -9,8 +9,8 @@ import numpy as np
 from ...errors import popart_exception
 from .. import dtypes
 from .._building.checks import check_kind
-from .._building.create import Out, create
-from ..context import get_current_context
+from .._building.create import create, like
+from ..context import _apart, get_current_context
 from ..graph import Graph
 from ..tensor import Tensor
 from .call import CallSiteInfo, check_types, prepare_inputs
@@ -57,7 +57,7 @@ def repeat_with_info(
             raise popart_exception(f"repeat: output {i} {out!r} can't feed input {carried!r} of {graph!r}")
     wrapper = _wrapper(graph)
     ordered: list[Tensor | None] = [values.get(i) for i in range(len(graph.inputs))]
-    outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in graph.outputs]
+    outs = [like(t, t.name) for t in graph.outputs]
     here = get_current_context().graph
     ids = [here.ir._suffixed(f"{here.id}/{o.name}" if here.id else o.name) for o in outs]
     by_ref = [i + 2 for i, t in enumerate(graph.inputs) if t in graph._by_ref_inputs and i in values]
@@ -68,27 +68,16 @@ def repeat_with_info(
 
 def _wrapper(graph: Graph) -> Graph:
     """A graph (iterator, condition, inputs...) -> (condition, outputs...) that calls `graph` once."""
-    context = get_current_context()
     owner = graph.ir
     wrapper = owner._new_graph(owner._subgraph_id(f"{graph.id}__loop_wrapper"))
-    scopes, context._name_scopes = context._name_scopes, []
-    sequence, context._sequencer = context._sequencer, type(context._sequencer)()
-    try:
-        with wrapper:
-            wrapper._add_input((), dtypes.int32, "Iterator___", False, ())
-            condition = wrapper._add_input((), dtypes.bool, "LoopCond___", False, ())
-            made = [
-                wrapper._add_input(t.shape, t.dtype, t.name, t in graph._by_ref_inputs, t.meta_shape)
-                for t in graph.inputs
-            ]
-            wrapper._graph.outputs.append(condition._value)
-            outs = [Out(t.name, t.shape, t.dtype, t.meta_shape) for t in graph.outputs]
-            ids = [owner._suffixed(f"{wrapper.id}/{o.name}") for o in outs]
-            by_ref = [i for i, t in enumerate(graph.inputs) if t in graph._by_ref_inputs]
-            writes = [(i, len(outs) + k) for k, i in enumerate(by_ref)]
-            op = create("Call", made, outs, {"callee": graph}, writes=writes, output_ids=ids)
-            for value in op._node.outputs:
-                wrapper._graph.outputs.append(value)
-    finally:
-        context._name_scopes, context._sequencer = scopes, sequence
+    with _apart(), wrapper:
+        wrapper._add_input((), dtypes.int32, "Iterator___", False, ())
+        condition = wrapper._add_input((), dtypes.bool, "LoopCond___", False, ())
+        made = [wrapper._add_input_like(t, t in graph._by_ref_inputs) for t in graph.inputs]
+        outs = [like(t, t.name) for t in graph.outputs]
+        ids = [owner._suffixed(f"{wrapper.id}/{o.name}") for o in outs]
+        by_ref = [i for i, t in enumerate(graph.inputs) if t in graph._by_ref_inputs]
+        writes = [(i, len(outs) + k) for k, i in enumerate(by_ref)]
+        op = create("Call", made, outs, {"callee": graph}, writes=writes, output_ids=ids)
+    wrapper._graph.outputs.extend([condition._value, *op._node.outputs])
     return wrapper

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .._building.create import Out, create, result
 from .._internal.rewrite import insert_before, take_over
-from ..context import get_current_context
+from ..context import in_sequence
 
 if TYPE_CHECKING:
     from .._internal.op import Op
@@ -32,20 +32,11 @@ def decompose_sum(graph: Graph) -> Graph:
 
 def _decompose(graph: Graph, op: Op) -> None:
     operands, out = list(op._inputs().values()), op._out(0)
-    context = get_current_context()
-    context._sequencer.push("pass")
-    try:
-        settings = op._settings
-        zero = Out(f"{out.name}_init", out.shape, out.dtype)
-        made = [
-            create("Init", [], [zero], {"shape": out.shape, "dtype": out.dtype}, graph=graph, settings=settings.copy())
-        ]
-        total = result(made[0])
+    zero, attributes = Out(f"{out.name}_init", out.shape, out.dtype), {"shape": out.shape, "dtype": out.dtype}
+    with in_sequence("pass"):
+        made = [create("Init", [], [zero], attributes, graph=graph, settings=op._settings.copy())]
         for k, t in enumerate(operands):
             partial = Out(f"{out.name}_sum_{k}", out.shape, out.dtype)
-            made.append(create("Add", [total, t], [partial], graph=graph, settings=settings.copy()))
-            total = result(made[-1])
+            made.append(create("Add", [result(made[-1]), t], [partial], graph=graph, settings=op._settings.copy()))
         insert_before(op, made)
         take_over(op, made[-1])
-    finally:
-        context._sequencer.pop()

@@ -65,12 +65,12 @@ def _depends(i: int, others: set[int], before: Any, constrained: Any, exchanges:
 
 
 def _merge_group(graph: Graph, group: list[Any]) -> None:
-    from .._building.create import Out, create
+    from .._building.create import create, like
 
     if len(group) < 2:
         return
     inputs = [t for op in group for t in op._inputs().values()]
-    outs = [Out("exchanged", t.shape, t.dtype, t.meta_shape) for op in group for t in op._outputs().values()]
+    outs = [like(t, "exchanged") for op in group for t in op._outputs().values()]
     writes, reads, written = list[tuple[int, int]](), list[str](), list[str]()
     offset = produced = 0
     for op in group:

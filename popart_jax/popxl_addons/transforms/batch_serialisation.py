@@ -200,8 +200,7 @@ class _Body:
 
     def _add_passed(self, graph: popxl.Graph) -> dict[popxl.Tensor, popxl.Tensor]:
         by_ref = self.graph.graph._by_ref_inputs
-        made = ((t, graph._add_input(t.shape, t.dtype, t.name, t in by_ref, t.meta_shape)) for t in self._passed())
-        return dict(made)
+        return {t: graph._add_input_like(t, t in by_ref) for t in self._passed()}
 
     def outer(self) -> tuple[popxl.Graph, dict[popxl.Tensor, popxl.Tensor]]:
         """The graph with the loop, and inputs of the original graph to its inputs."""

@@ -115,7 +115,7 @@ def stand_in(tensor: popxl.Tensor, target: popxl.Graph, known: Moved, by_ref: bo
             with target:
                 known[tensor] = popxl.constant(tensor._host, tensor.dtype, tensor.name)
         else:
-            known[tensor] = target._add_input(tensor.shape, tensor.dtype, local_name(tensor), by_ref, tensor.meta_shape)
+            known[tensor] = target._add_input_like(tensor, by_ref, local_name(tensor))
     return known[tensor]
 
 

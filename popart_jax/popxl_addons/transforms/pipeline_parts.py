@@ -52,7 +52,7 @@ class PipelineBoundGraph(BoundGraph):
         return self.crossing[key]
 
     def _input(self, tensor: popxl.Tensor, by_ref: bool) -> popxl.Tensor:
-        return self.graph._add_input(tensor.shape, tensor.dtype, local_name(tensor), by_ref, tensor.meta_shape)
+        return self.graph._add_input_like(tensor, by_ref, local_name(tensor))
 
     def add_output_tensor(self, tensor: popxl.Tensor, original_id: str) -> None:
         """Make a tensor an output of the part; other parts refer to it by `original_id`."""

@@ -341,7 +341,7 @@ class Pipelining:
         with body, popxl.in_sequence(True):
             for name, age in carried:
                 t = self._value_before(values, name, age)
-                like = body._add_input(t.shape, t.dtype, local_name(t), False, t.meta_shape)
+                like = body._add_input_like(t, name=local_name(t))
                 self._values.setdefault(name, {})[self.now - age] = like
             self.cycle(0, self.stages)
             for name, age in carried:

@@ -9,6 +9,7 @@ from ....model.tensor_info import _TensorInfoCore as TensorInfo
 from ....model.tensor_location import TensorLocation
 from ....model.variable_settings import CommGroup, ReplicaGrouping, VariableSettings
 from ....session.feeding.dataflow import DataFlow
+from ..copy_graph import addScope, removeScope
 from ..enums import (
     AccumulationType,
     AdamMode,
@@ -48,7 +49,6 @@ from ..float8 import (
 from ..graph_view import Graph
 from ..ir_view import Ir
 from ..op import Op
-from ..scopes import addScope, removeScope
 from ..sequence import TopoCons
 from ..settings import Settings
 from ..tensor_view import Consumers, LocationInfo, Tensor

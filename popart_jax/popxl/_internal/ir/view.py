@@ -1,5 +1,5 @@
 """Regions of tensors, by the name that programs import them from."""
 
-from ..region import Region
+from ..values import Region
 
 __all__ = ["Region"]

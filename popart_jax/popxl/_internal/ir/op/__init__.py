@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...classes import all_classes as _all_classes
-from ...conv_options import MultiConvOptions
 from ...enums import (
     AutoPad,
     MatMulPartialsType,
@@ -17,6 +16,7 @@ from ...enums import (
     ResizeNearestMode,
     SerialiseSettingsMode,
 )
+from ...values import MultiConvOptions
 from ...virtual import module as _module
 
 
