@@ -35,13 +35,7 @@ Isomorphic: slice after slice. The others load the next slice early, after or be
 
 
 def check(graph: ir.Graph, factor: int) -> None:
-    """Check that the batch can be cut into `factor` slices.
-
-    Raises
-    ------
-    popart_exception
-        `factor` does not divide the batch of a streamed input.
-    """
+    """Raise popart_exception unless `factor` divides the batch of every streamed input."""
     for value, axis in batch_axes.of_streams(graph).items():
         size = (static_shape(value) or (0,))[axis]
         if all(batch_axes.results(n, {value: axis}) is None for n in value.consumers()):

@@ -62,13 +62,7 @@ def add_stashes(graph: ir.Graph, facts: IrFacts) -> None:
 
 
 def _check_restores(value: ir.Value, later: dict[int, list[tuple[ir.Node, int]]]) -> None:
-    """Check that at most one of the stages that restore a tensor needs it only for recomputation.
-
-    Raises
-    ------
-    popart_exception
-        More than one stage does.
-    """
+    """Raise popart_exception where two of the stages that restore a tensor need it only for recomputation."""
     direct = set(value.consumers())
     if sum(uses[0][0] not in direct for uses in later.values()) > 1:
         raise popart_exception(

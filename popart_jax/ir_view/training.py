@@ -18,13 +18,7 @@ FAMILIES = {"SGD": sgd.update, "Adam": adam.update, "Adaptive": adaptive.update}
 
 
 def backward(graph: ir.Graph, facts: IrFacts) -> dict[ir.Value, ir.Value]:
-    """Append the gradient ops of the loss.
-
-    Raises
-    ------
-    popart_exception
-        No op makes the loss.
-    """
+    """Append the gradient ops of the loss; a loss that no op makes raises popart_exception."""
     loss = next((o for n in graph for o in n.outputs if o.name == facts.loss), None)
     if loss is None:
         raise popart_exception(f"Could not find loss tensor '{facts.loss}': no op of the main graph produces it.")

@@ -87,12 +87,9 @@ AXIS = "Axis {} is out of acceptable range"
 
 
 def normal_axis(axis: int, rank: int, told: str = AXIS) -> int:
-    """Axis counted from the front; `told` is the start of the error text, with `{}` for the axis.
+    """Axis counted from the front, which has to be in [-rank, rank-1].
 
-    Raises
-    ------
-    popart_exception
-        `axis` is outside [-rank, rank-1].
+    `told` is the start of the text of the popart_exception otherwise, with `{}` for the axis.
     """
     axis = int(axis)
     if not -rank <= axis < rank:
@@ -119,13 +116,8 @@ def one_element(x: Any, what: str) -> Any:
 def wrap_indices(indices: Any, size: int) -> Any:
     """Indices counted from the front, ONNX's negative ones added up.
 
-    Indices with known values are checked; outside `jit` these are all. Inside it, indices computed on the device are
-    not checked (XLA clamps reads and drops writes).
-
-    Raises
-    ------
-    popart_exception
-        A known index is outside [-size, size-1].
+    Known indices outside [-size, size-1] raise popart_exception; outside `jit` all are known. Inside it, indices
+    computed on the device are not checked (XLA clamps reads and drops writes).
     """
     xp = namespace(indices)
     if is_symbol(size):

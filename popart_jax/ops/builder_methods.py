@@ -48,13 +48,7 @@ def builder_method(
     shaped: bool = True,
     bodies: BodyTypes | None = None,
 ) -> None:
-    """Declare the builder methods of an ai.graphcore operator; see `BuilderMethod`.
-
-    Raises
-    ------
-    ValueError
-        The operator has methods already.
-    """
+    """Declare the builder methods of an ai.graphcore operator; see `BuilderMethod`. A second time raises ValueError."""
     if op in _METHODS:
         raise ValueError(f"the builder methods of {op} are declared twice")
     _METHODS[op] = tuple(BuilderMethod(signature, write, shaped, bodies) for signature in signatures)

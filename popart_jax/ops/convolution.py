@@ -131,10 +131,7 @@ def popart_padding(
 ) -> tuple[str, Sequence[int]]:
     """ONNX's `auto_pad` and `output_shape` that correspond to PopART's attributes of a transposed convolution.
 
-    Raises
-    ------
-    popart_exception
-        Dilations, or ``VALID`` together with an output shape.
+    PopART refuses dilations, and ``VALID`` together with an output shape: popart_exception.
     """
     if any(d != 1 for d in dilations):
         raise popart_exception("Non default value for dilations is not supported.")

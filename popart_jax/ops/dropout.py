@@ -18,13 +18,7 @@ from .registry import Context, Key, Static, Training, lowers
 
 
 def check_ratio(ratio: float) -> float:
-    """The ratio itself.
-
-    Raises
-    ------
-    popart_exception
-        Outside [0, 1).
-    """
+    """The ratio itself; popart_exception outside [0, 1)."""
     if not 0 <= ratio < 1:
         raise OpError(
             f"{{opid}} ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)", "Dropout"

@@ -210,15 +210,10 @@ def popart_is_inf(x: Array, /) -> Array:
 
 
 def check_operands(op: str, *xs: Any) -> None:
-    """Operands of broadcasting operators have one type and aligned shapes; nothing is promoted.
+    """Raise popart_exception unless operands of a broadcasting operator have one type and aligned shapes.
 
-    Operands are joined from the left, as PopART does: the texts name the operand that does not fit, and what those
-    before it have.
-
-    Raises
-    ------
-    popart_exception
-        With PopART's words.
+    Nothing is promoted. Operands are joined from the left, as PopART does: the texts, which are PopART's, name the
+    operand that does not fit, and what those before it have.
     """
     if any(is_text(x) for x in xs):
         return

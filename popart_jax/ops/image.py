@@ -16,10 +16,7 @@ _MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 def image_decoder(encoded: Static, /, *, pixel_format: str = "RGB") -> np.ndarray:
     """Bytes of a file to (height, width, channels) UINT8.
 
-    Raises
-    ------
-    popart_exception
-        Pillow is not installed, the format is unknown, or the bytes are no image.
+    An unknown format, bytes that are no image, and an installation without Pillow raise popart_exception.
     """
     if pixel_format not in _MODES:
         raise popart_exception(f"ImageDecoder: pixel_format {pixel_format!r} is none of {sorted(_MODES)}")

@@ -39,12 +39,9 @@ def concat(*xs: Array, axis: int) -> Array:
 
 
 def check_concat(shapes: Sequence[Sequence[Any]], axis: int, along: int) -> None:
-    """Refuse operands of a concatenation along `along`, given as `axis`, that differ in rank or in another dimension.
+    """Raise popart_exception where operands of a concatenation along `along` differ in rank or in another dimension.
 
-    Raises
-    ------
-    popart_exception
-        It says which.
+    `axis` is `along` as the node has it, for the text.
     """
     first = shapes[0]
     for i, shape in enumerate(shapes):

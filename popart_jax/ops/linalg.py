@@ -58,10 +58,7 @@ def popart_matmul(x: Array, y: Array, power: Array | None = None, /, *, named: O
 def matmul(x: Array, y: Array, dtype: np.dtype | None = None) -> Array:
     """Matrix product in the operands' common type (or `dtype`); 16-bit floats are accumulated in 32 bits.
 
-    Raises
-    ------
-    popart_exception
-        An operand is a scalar, or the contracted sizes or the types differ.
+    Scalars, and contracted sizes or types that differ, raise popart_exception.
     """
     if device_dtype(x.dtype) != device_dtype(y.dtype):
         raise popart_exception(f"MatMul takes operands of one type, not {dtype_name(x)} and {dtype_name(y)}; cast one.")

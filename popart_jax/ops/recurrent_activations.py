@@ -71,10 +71,7 @@ def functions_of(
 ) -> list[Activation]:
     """Activation functions by ONNX name; alphas and betas go in order to those functions that take one.
 
-    Raises
-    ------
-    popart_exception
-        Unknown name.
+    An unknown name raises popart_exception.
     """
     pending = (list(alphas), list(betas))
     found: list[Activation] = []

@@ -29,10 +29,7 @@ _CHILD = (
 def full_matches(pattern: str, texts: np.ndarray) -> np.ndarray:
     """Whether each text as a whole matches.
 
-    Raises
-    ------
-    popart_exception
-        A pattern that `re` can't read, or that takes longer than `SECONDS` on these texts.
+    A pattern that `re` can't read, or that takes longer than `SECONDS` on these texts, raises popart_exception.
     """
     try:
         compiled = re.compile(pattern)

@@ -166,10 +166,7 @@ def _plan(
 ) -> list[Axis]:
     """Axes that change, with their sizes and scales.
 
-    Raises
-    ------
-    popart_exception
-        Neither or both of scales and sizes, or a list of wrong length.
+    Of scales and sizes one has to be given, with a value for each axis: popart_exception otherwise.
     """
     axes = [a % len(shape) for a in axes] if axes else list(range(len(shape)))
     scales, sizes = _scales_or_sizes(scales, sizes)

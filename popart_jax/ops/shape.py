@@ -62,10 +62,7 @@ def unequal_sizes(old: Sequence[int], new: Sequence[int]) -> str:
 def target_shape(old: Sequence[int], wanted: Sequence[int], allowzero: bool) -> list[int]:
     """Shape that a Reshape yields: 0 copies a dimension, one -1 is inferred.
 
-    Raises
-    ------
-    popart_exception
-        The shape does not fit the number of elements.
+    A shape with another number of elements than `old` raises popart_exception.
     """
     wanted = [as_size(d) for d in wanted]
     for d in wanted:

@@ -43,10 +43,7 @@ class Window:
 def pairs(pads: Sequence[int], rank: int) -> Pads:
     """ONNX pads (all begins, then all ends) as (low, high) per dimension; empty means none.
 
-    Raises
-    ------
-    popart_exception
-        Not two values for each dimension, or negative ones.
+    Negative values raise popart_exception, and so does another number of values than two for each dimension.
     """
     if not pads:
         return ((0, 0),) * rank

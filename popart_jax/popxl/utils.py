@@ -100,13 +100,7 @@ def _to_fp8(array: np.ndarray, source: Any, dtype: dtypes.dtype, scale: int, nan
 
 
 def _popxl_to_numpy(t: Any) -> np.ndarray:
-    """The host's array of a variable or constant.
-
-    Raises
-    ------
-    ValueError
-        The host has no such type.
-    """
+    """The host's array of a variable or constant; ValueError where the host has no such type."""
     try:
         t.dtype.as_numpy()
     except TypeError:

@@ -99,10 +99,7 @@ class DotTree(Generic[L]):
     def _resolve(self, key: str | int) -> tuple[str, str]:
         """First component of a key as it is stored, and the rest; negative numbers count from the end.
 
-        Raises
-        ------
-        KeyError
-            There is no such component.
+        A component that is not there raises KeyError.
         """
         first, _, rest = str(key).partition(".")
         kind = "Key"

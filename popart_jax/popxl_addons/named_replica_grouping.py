@@ -32,10 +32,7 @@ def fill_none_group(rg: ReplicaGrouping | None, none_value: ReplicaGrouping) -> 
 def _within(grouping: ReplicaGrouping | None, domain: int, what: str) -> ReplicaGrouping:
     """Groups cut to members that lie in one domain of `domain` neighbouring replicas.
 
-    Raises
-    ------
-    ValueError
-        Neighbours in a group lie in different domains, or domains are divided differently.
+    Neighbours of a group in two domains, and domains that are divided differently, raise ValueError.
     """
     ir = popxl.gcg().ir
     whole = fill_none_group(grouping, ir.replica_grouping())

@@ -79,12 +79,9 @@ def _callers(path: Path, owner: popxl.Ir) -> Iterator[tuple[popxl.Graph, popxl.G
 
 
 def _check(path: Path, tensor: popxl.Tensor, writes: bool) -> None:
-    """Check that every operator of a chain can take the tensor.
+    """Raise NotImplementedError unless every operator of a chain can take the tensor.
 
-    Raises
-    ------
-    NotImplementedError
-        One can't, or is a conditional, which writes nothing back.
+    A conditional can't: it writes nothing back.
     """
     for _, _, op in _callers(path, tensor.ir):
         if op.opType() not in ("Call", "Loop", "If"):

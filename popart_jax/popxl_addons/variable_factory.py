@@ -27,10 +27,7 @@ DataIter = Callable[[], Any] | Iterable[Any]
 def _iterate(data_iter: DataIter) -> Iterator[Any]:
     """Iterate over the data; a callable is called for each element, after one trial call whose result is dropped.
 
-    Raises
-    ------
-    ValueError
-        Neither callable nor iterable, or the callable fails.
+    What is neither callable nor iterable, and a callable that fails, raises ValueError.
     """
     if callable(data_iter):
         try:
@@ -44,13 +41,7 @@ def _iterate(data_iter: DataIter) -> Iterator[Any]:
 
 
 def _as_array(value: Any) -> np.ndarray:
-    """One element as an array.
-
-    Raises
-    ------
-    ValueError
-        It is no array, number or sequence of numbers.
-    """
+    """One element as an array; ValueError unless it is an array, a number or a sequence of numbers."""
     known = isinstance(value, (np.ndarray, np.generic, int, float, bool, Iterable)) or hasattr(value, "detach")
     if not known or isinstance(value, (str, bytes)):
         raise ValueError(f"`data_iter` must be of a numpy array, torch tensor or iterable. It provided: {value}.")

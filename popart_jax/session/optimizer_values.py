@@ -24,13 +24,7 @@ class OptimizerValues:
         self._optimizer, self._layout = optimizer, layout
 
     def replace(self, optimizer: Optimizer) -> None:
-        """Take over the values of another optimizer.
-
-        Raises
-        ------
-        popart_exception
-            It differs in more than values that are not constant.
-        """
+        """Take over the values of another optimizer; popart_exception if it also differs in what is constant."""
         assert self._optimizer is not None
         self._optimizer.check_replacement(optimizer)
         self._optimizer = optimizer.clone()

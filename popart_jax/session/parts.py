@@ -58,13 +58,7 @@ class Parts:
         self._completing = threading.RLock()
 
     def start(self, asked: start.Asked) -> None:
-        """Take the program from a file, or make the parts.
-
-        Raises
-        ------
-        popart_exception
-            The model, the options or other arguments of the constructor are wrong.
-        """
+        """Take the program from a file, or make the parts; popart_exception for wrong arguments of the constructor."""
         with self.timings.collect():
             self.next, self.first = later.find_start(asked)
             if self.first is not None:

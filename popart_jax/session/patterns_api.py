@@ -110,13 +110,7 @@ class Patterns:
 
 
 def check_mandatory(selection: patterns.PatternSet) -> None:
-    """Raise unless every mandatory pattern is on or runtime asserts are off.
-
-    Raises
-    ------
-    popart_exception
-        ``Pattern 'X' must be enabled``.
-    """
+    """Raise popart_exception unless every mandatory pattern is on or runtime asserts are off."""
     guarded(patterns.check_mandatory, selection)
 
 

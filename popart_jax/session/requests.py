@@ -53,10 +53,7 @@ class Request:
 def is_strict(options: Mapping[str, str]) -> bool:
     """Whether PopART's refusals hold, by the engine options or else by how the program imported us.
 
-    Raises
-    ------
-    popart_exception
-        The option is neither true nor false.
+    An option that is neither true nor false raises popart_exception.
     """
     asked = options.get(STRICT)
     if asked is None:

@@ -18,12 +18,9 @@ _OWN = frozenset({"globalReplicaOffset", "cachePath", "logDir", "compilationProg
 
 
 def require_same_session(prepared: Prepared) -> None:
-    """Compare model, weights, options, data flow and optimizer with the other processes' before anything is compiled.
+    """Raise popart_runtime_error, in every process, where two processes make different sessions.
 
-    Raises
-    ------
-    popart_runtime_error
-        In every process: something differs.
+    Compared before anything is compiled: model, weights, options, data flow and optimizer.
     """
     if jax.process_count() > 1:
         require_same("session", _facts(prepared))

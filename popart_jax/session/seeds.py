@@ -82,13 +82,7 @@ def generator_state(engine: Engine, prepared: Prepared) -> list[int]:
 
 
 def set_generator_state(values: list[int], engine: Engine, prepared: Prepared) -> None:
-    """Set the state of the generators.
-
-    Raises
-    ------
-    popart_runtime_error
-        The list has a wrong length.
-    """
+    """Set the state of the generators; popart_runtime_error for a list of wrong length."""
     expected = RNG_WORDS * prepared.local_replicas
     if len(values) != expected:
         raise popart_runtime_error(

@@ -88,10 +88,7 @@ class StoredPrograms:
     def save(self, path: str, engine: Engine | None, variables: dict[str, np.ndarray] | None) -> None:
         """Write compiled programs, and variables if there are any, to a file or into a folder.
 
-        Raises
-        ------
-        popart_runtime_error
-            Nothing was compiled.
+        If nothing was compiled it raises popart_runtime_error.
         """
         if engine is None or not engine.programs:
             raise popart_runtime_error("No compiled executable to save. Did you forget to call prepareDevice()?")
@@ -108,10 +105,7 @@ class StoredPrograms:
     def open(self, filename: str) -> dict[str, np.ndarray]:
         """Take the programs of a file from now on; returns its variables.
 
-        Raises
-        ------
-        popart_exception
-            No such file, or one of another session.
+        A file that is not there, or that is of another session, raises popart_exception.
         """
         path = Path(filename).expanduser()
         path = path / f"executable{SUFFIX}" if path.is_dir() else path

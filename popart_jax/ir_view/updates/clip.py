@@ -16,13 +16,7 @@ Point = tuple[ir.Value, list[tuple[ir.Node, int]]]
 
 
 def clip(u: Updates) -> None:
-    """Insert the norms and products of every clip group.
-
-    Raises
-    ------
-    popart_exception
-        A listed weight has no update that can be clipped.
-    """
+    """Insert the norms and products of every clip group; popart_exception if a weight's update can't be clipped."""
     points = _clip_points(u.graph)
     for i, group in enumerate(u.optimizer.clips):
         _clip_group(u, i, group, points)

@@ -22,13 +22,7 @@ _TINY_HALF = 6.104e-05
 
 
 def reduce_loss(values: Array, reduction: str, count: Any = None) -> Array:
-    """Sum, Mean (over `count` or all elements) or neither, accumulated in float32.
-
-    Raises
-    ------
-    popart_exception
-        Unknown reduction.
-    """
+    """Sum, Mean (over `count` or all elements) or neither, accumulated in float32; otherwise popart_exception."""
     kind = reduction.lower()
     if kind in ("none", "noreduction"):
         return values

@@ -19,13 +19,7 @@ _FILTER = -10000.0
 
 
 def key_mask(mask: Any, batch: int, queries: int, keys: int, filter_value: float, dtype: Any) -> Any:
-    """Additive mask (B or 1, 1, queries or 1, keys) of the forms that mask_index takes.
-
-    Raises
-    ------
-    popart_exception
-        A shape that none of the forms has.
-    """
+    """Additive mask (B or 1, 1, queries or 1, keys) of the forms that mask_index takes; else popart_exception."""
     if mask is None:
         return None
     mask, places = jnp.asarray(mask), jnp.arange(keys)

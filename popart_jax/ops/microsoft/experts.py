@@ -60,10 +60,7 @@ def mixture(
 ) -> jax.Array:  # fmt: skip
     """All experts on all tokens, weighted by the router; experts that are not selected have weight zero.
 
-    Raises
-    ------
-    popart_exception
-        A sparse mixer, or an unknown activation.
+    Sparse mixers and unknown activations raise popart_exception.
     """
     if use_sparse_mixer:
         raise popart_exception("MoE with use_sparse_mixer is not supported; export the model without it.")

@@ -30,10 +30,7 @@ def gelu(x: Array) -> jax.Array:
 def activate(name: str, x: Any, values: Sequence[float] = ()) -> Array:
     """Activation of a fused operator, by name, with its parameters in order (alpha, beta, gamma).
 
-    Raises
-    ------
-    popart_exception
-        Unknown name.
+    An unknown name raises popart_exception.
     """
     given: tuple[float | None, ...] = (*values, None, None)
     a, b = given[:2]

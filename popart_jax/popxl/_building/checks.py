@@ -12,13 +12,7 @@ from .tensor import TILE_SET_MAP, Tensor
 
 
 def check_kind(kind: type, **arguments: Any) -> None:
-    """Check that each argument is of a class of PopXL's.
-
-    Raises
-    ------
-    TypeError
-        An argument is something else; the parameter is named.
-    """
+    """Raise TypeError, with the parameter's name, where an argument is not of a class of PopXL's."""
     for name, value in arguments.items():
         if not isinstance(value, kind):
             raise TypeError(f"`{name}` must be a popxl.{kind.__name__}, got {value!r} of type {type(value).__name__}.")
@@ -42,13 +36,7 @@ def check_in_graph(graph: Graph, *args: Any, **tensors: Any) -> None:
 
 
 def check_tensor_ipu_and_tile_set(*args: Any, **tensors: Any) -> None:
-    """Check that all operands whose placement is known are on one IPU and one tile set.
-
-    Raises
-    ------
-    ValueError
-        Two operands differ; both parameters are named.
-    """
+    """Raise ValueError, with both parameters' names, where operands whose placement is known are in two places."""
     named = [*((f"argument {i}", a) for i, a in enumerate(args)), *tensors.items()]
     _same("IPUs", [(n, placement(t)[0]) for n, t in named])
     sets = [(n, placement(t)[1]) for n, t in named]

@@ -52,13 +52,7 @@ class Context(CreatedHooks):
         return self._name_scopes.pop()
 
     def push_graph(self, g: Any) -> None:
-        """Enter a graph.
-
-        Raises
-        ------
-        RuntimeError
-            It belongs to another Ir than the graph that is being built.
-        """
+        """Enter a graph, which has to be of the same Ir as the graph that is being built (RuntimeError)."""
         if self._graphs and self._graphs[-1].ir != g.ir:
             raise RuntimeError(
                 "Trying to a create a context manager nested in another context, when the previous context's Ir is "
@@ -72,13 +66,7 @@ class Context(CreatedHooks):
 
     @property
     def graph(self) -> Any:
-        """The graph that is being built.
-
-        Raises
-        ------
-        RuntimeError
-            None is.
-        """
+        """The graph that is being built; RuntimeError where there is none."""
         return self._current("a graph,")
 
     def _current(self, what: str) -> Any:

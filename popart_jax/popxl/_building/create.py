@@ -156,13 +156,7 @@ def _attributes(plain: dict[str, Any], writes: Any, views: Any, reads: Any, writ
 
 
 def attribute(name: str, value: Any) -> ir.Attr:
-    """A Python value as an attribute.
-
-    Raises
-    ------
-    TypeError
-        No attribute type fits.
-    """
+    """A Python value as an attribute; TypeError where no attribute type fits."""
     if isinstance(value, Graph):
         return ir.AttrGraph(name, value._graph)
     if isinstance(value, Dtype):
@@ -194,10 +188,7 @@ def infer(
 ) -> list[Any]:
     """Shapes and types that the operator's translation gives: (shape, dtype) per output.
 
-    Raises
-    ------
-    popart_exception
-        The operands do not fit together.
+    Operands that do not fit together raise popart_exception.
     """
     translation = runs or (facts(kind) if isinstance(kind, str) else kind).translation
     compute = _alone(translation, attributes, n)
@@ -232,13 +223,7 @@ def _alone(translation: Translation, attributes: Mapping[str, Any], n: int) -> C
 
 @above.enter("constant_value")
 def constant_value(t: Tensor) -> np.ndarray:
-    """The value of a tensor that follows from constants alone.
-
-    Raises
-    ------
-    popart_exception
-        It depends on what only a run can tell.
-    """
+    """The value of a tensor that follows from constants alone; popart_exception if it depends on what a run tells."""
     producer = t._value.producer()
     if t._kind is TensorType.Const:
         return np.asarray(cast("np.ndarray", t._value.meta["host"]))

@@ -14,13 +14,7 @@ from .bindings import above, operators
 
 @above.enter("index")
 def index(t: Tensor, key: Any) -> Tensor:
-    """Slices and positions, gather by integers, masking by booleans.
-
-    Raises
-    ------
-    TypeError
-        Any other key.
-    """
+    """Slices and positions, gather by integers, masking by booleans; any other key raises TypeError."""
     if isinstance(key, (bool, str)):
         raise _invalid(key)
     parts = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else None

@@ -10,15 +10,7 @@ from ..dtypes import dtype as Dtype
 
 
 def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
-    """A shape as a tuple.
-
-    Raises
-    ------
-    TypeError
-        It is no sequence of whole numbers.
-    ValueError
-        A size is negative.
-    """
+    """A shape as a tuple; TypeError unless it is a sequence of whole numbers, ValueError where a size is negative."""
     try:
         sizes = tuple(operator.index(d) for d in shape)
     except TypeError:

@@ -149,12 +149,7 @@ def add_with_data(
 def as_tensor(value: TensorLike, dtype: dtypes.dtype | None = None, raise_on_empty: bool = True) -> Tensor:
     """A tensor as it is, host data as a new constant of the current graph.
 
-    Raises
-    ------
-    ValueError
-        No elements.
-    TypeError
-        Not convertible.
+    Data without elements raise ValueError, what NumPy can't convert raises TypeError.
     """
     if isinstance(value, Tensor):
         return value

@@ -18,14 +18,9 @@ _CALLS = ("Call", "Loop", "If")
 
 
 def check_graph(graph: Graph) -> None:
-    """Check that each pair (write, other use) of a storage is ordered by data or by `in_sequence`.
+    """Raise popart_exception unless each pair (write, other use) of a storage is ordered by data or by `in_sequence`.
 
-    Operators that call graphs count as readers only, and views as neither.
-
-    Raises
-    ------
-    popart_exception
-        A pair is not; the message names the operators.
+    Operators that call graphs count as readers only, and views as neither. The message names the operators.
     """
     storages = [[use for use in found if not _is_view(use[0])] for found in written_storages(graph)]
     pairs = [(w, u) for found in storages for w in found if _is_writer(w) for u in found if u[0] is not w[0]]

@@ -12,13 +12,7 @@ from ...model.tensor_info import _TensorInfoCore as TensorInfo
 
 
 def broadcast_shapes(op: str, one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
-    """The shape of the result of two operands.
-
-    Raises
-    ------
-    popart_exception
-        The shapes are not aligned.
-    """
+    """The shape of the result of two operands; popart_exception where theirs are not aligned."""
     try:
         return tuple(int(d) for d in np.broadcast_shapes(tuple(one), tuple(other)))
     except ValueError:

@@ -230,13 +230,7 @@ class Op(Placed, OpRoles):
         above.infer_outputs(self)
 
     def clone(self) -> Op:
-        """An unconnected copy in the same graph.
-
-        Raises
-        ------
-        RuntimeError
-            The operator is of no class of its own.
-        """
+        """An unconnected copy in the same graph; RuntimeError for an operator of no class of its own."""
         if type(self) is Op:
             raise RuntimeError('Tried to call pure virtual function "Op::clone"')
         return above.clone(self, self._graph)
@@ -328,13 +322,7 @@ class Op(Placed, OpRoles):
     getOutBatchAxis = getInBatchAxis
 
     def prettyNpOut(self, a: Any, b: Any) -> Any:
-        """The broadcast shape of two shapes, or the broadcast info of two tensor infos.
-
-        Raises
-        ------
-        popart_exception
-            They do not.
-        """
+        """The broadcast shape of two shapes, or info of two tensor infos; popart_exception if they are not aligned."""
         return pretty_np_out(self.str(), a, b)
 
     def getHighSubgraphValue(self) -> float:
@@ -357,13 +345,7 @@ class Op(Placed, OpRoles):
         return [(op_type, 10.0) for op_type in self._facts.inplace.values()]
 
     def getInplaceVariant(self, opid: OperatorIdentifier) -> Op:
-        """An unconnected operator that does the same in place.
-
-        Raises
-        ------
-        popart_exception
-            There is no such form.
-        """
+        """An unconnected operator that does the same in place; popart_exception where there is no such form."""
         return above.inplace_variant(self, opid.type)
 
     def getSubgraphEquivId(self, externals: Any = None) -> str:
@@ -398,10 +380,8 @@ class Op(Placed, OpRoles):
     def getGradOps(self) -> list[Op]:
         """Its gradient operators, not connected and in no graph; none where no gradient flows.
 
-        Raises
-        ------
-        popart_exception
-            It refuses to be differentiated, or calls a graph whose gradient graph it was not given.
+        An operator that refuses to be differentiated, or calls a graph whose gradient graph it was not given, raises
+        popart_exception.
         """
         return above.gradient_ops(self)
 

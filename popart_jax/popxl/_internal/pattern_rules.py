@@ -124,13 +124,7 @@ def make_inplace(op: Any, op_type: str, position: int, order: dict[int, int]) ->
 
 @above.enter("inplace_variant")
 def inplace_variant(op: Any, op_type: str) -> Any:
-    """An unconnected copy of an operator in its in-place form of that type.
-
-    Raises
-    ------
-    popart_exception
-        It has no such form.
-    """
+    """An unconnected copy of an operator in its in-place form of that type; popart_exception if it has no such form."""
     forms = {form: position for position, form in inplace_forms(op)}
     if op_type not in forms:
         raise popart_exception(f"Op {op.debugName()} has no in-place form {op_type}; it has {sorted(forms)}")

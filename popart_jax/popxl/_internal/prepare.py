@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 def prepare(owner: Ir) -> None:
     """Clean up, apply the mandatory patterns, check order and executability; the Ir is frozen afterwards.
 
-    Raises
-    ------
-    popart_exception
-        In-place updates that are not ordered, or operators without executable form.
+    In-place updates that are not ordered, and operators without executable form, raise popart_exception.
     """
     remove_unreachable_graphs(owner)
     for graph in list(owner._graphs.values()):

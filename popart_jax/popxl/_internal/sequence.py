@@ -90,13 +90,7 @@ class Sequencer:
         return []
 
     def created(self, op: Any, key: Key, constraints: TopoCons) -> None:
-        """Order a new operator.
-
-        Raises
-        ------
-        ValueError
-            The innermost block has an unknown mode.
-        """
+        """Order a new operator; ValueError where the innermost block has an unknown mode."""
         if not self._frames or self.mode == "pass":
             return
         if self.mode not in (True, False):

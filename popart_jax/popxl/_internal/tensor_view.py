@@ -180,13 +180,7 @@ class Tensor(TensorRoles):
         return cast("Any", self._tensor)._host
 
     def getDataViaGraphTraversal(self) -> np.ndarray:
-        """The value that follows from constants alone.
-
-        Raises
-        ------
-        popart_exception
-            It depends on what only a run can tell.
-        """
+        """The value that follows from constants alone; popart_exception if it depends on what a run tells."""
         return above.constant_value(self._tensor)
 
     def setTensorLocationInfo(self, location: Any, buffer: int, offset: int) -> None:

@@ -95,13 +95,7 @@ class Autodiff(Transform):
         }
 
     def applyToIr(self, ir: Any) -> bool:
-        """Not available: it would differentiate the main graph from a loss, which the Irs of PopXL do not have.
-
-        Raises
-        ------
-        popart_exception
-            Always.
-        """
+        """Always popart_exception: it would start from a loss of the main graph, which the Irs of PopXL do not have."""
         from ...errors import popart_exception
 
         raise popart_exception(
@@ -137,13 +131,7 @@ _BY_NAME: dict[str, Callable[[Any], None]] = {"Prune": _prune, "DecomposeSum": _
 
 
 def by_name(name: Any) -> Callable[[Any], None]:
-    """The transform of that name.
-
-    Raises
-    ------
-    popart_exception
-        Unknown name.
-    """
+    """The transform of that name; popart_exception for an unknown one."""
     from ...errors import popart_exception
 
     key = name if isinstance(name, str) else getattr(name, "_name", str(name))

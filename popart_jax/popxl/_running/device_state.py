@@ -122,10 +122,7 @@ class DeviceState:
     def run(self, fed: Mapping[str, Any]) -> dict[str, Any]:
         """One run: takes host arrays by stream's tensor id, returns the sent arrays, still on the device.
 
-        Raises
-        ------
-        poplar_application_runtime_error
-            The scale of a float8 operator was out of range.
+        A float8 operator whose scale is out of range raises poplar_application_runtime_error.
         """
         main = self._main
         if main.mesh is not None:

@@ -54,13 +54,7 @@ def hardware_to_compile_for(num_ipus: int) -> Any:
 
 
 def _offline_device_from_str(name: str, num_ipus: int | None = None) -> Any:
-    """IPUs of a named system to compile for; by default as many as its name says.
-
-    Raises
-    ------
-    ValueError
-        No such system is known.
-    """
+    """IPUs of a named system to compile for; by default as many as its name says. ValueError for unknown systems."""
     found = _SYSTEM.fullmatch(name)
     if found is None and name not in TARGETS:
         raise ValueError(f"Unknown system {name!r}; there are {', '.join(TARGETS)} and names such as IPU-POD16.")
@@ -69,13 +63,7 @@ def _offline_device_from_str(name: str, num_ipus: int | None = None) -> Any:
 
 
 def _acquire_hw_device_with_timeout(num_ipus: int = 1, timeout: int = HW_DEVICE_CONNECTION_TIMEOUT) -> Any:
-    """An (emulated) device of that many IPUs, attached when it is used.
-
-    Raises
-    ------
-    RuntimeError
-        There is none.
-    """
+    """An (emulated) device of that many IPUs, attached when it is used; RuntimeError where there is none."""
     manager = DeviceManager()
     manager.setOnDemandAttachTimeout(timeout)
     found = manager.tryAcquireAvailableDevice(num_ipus, connectionType=DeviceConnectionType.OnDemand)

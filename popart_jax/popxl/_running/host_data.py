@@ -22,12 +22,7 @@ def host_array(
 ) -> np.ndarray:
     """The host buffer for `data`.
 
-    Raises
-    ------
-    ValueError
-        A memmap that can't be used as it is.
-    RuntimeError
-        Float8 arguments without a float8 type.
+    A memmap that can't be used as it is raises ValueError; float8 arguments without a float8 type raise RuntimeError.
     """
     if not isinstance(data, np.memmap):
         return to_numpy(data, dtype, downcast, True, log2_scale, nan_on_overflow)

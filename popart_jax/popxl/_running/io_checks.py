@@ -113,13 +113,7 @@ class Port:
 
 
 def to_stream(stream: Stream, data: Any, downcast: bool, transfers: int, replicas: int) -> np.ndarray:
-    """Fed data as an array of the stream's host shape, in the device's type.
-
-    Raises
-    ------
-    ValueError
-        Shape or type do not fit.
-    """
+    """Fed data as an array of the stream's host shape, in the device's type; ValueError if they do not fit."""
     array: Any = data if type(data) is np.ndarray else to_numpy(data, downcast=False, copy=False)
     kind = stream.dtype
     if kind._is_float8:

@@ -18,13 +18,7 @@ def info(t: Tensor) -> str:
 
 
 def broadcast(op: str, first: Tensor, *others: Tensor) -> tuple[int, ...]:
-    """NumPy broadcasting of operands of one type, joined from the left.
-
-    Raises
-    ------
-    popart_exception
-        Types differ or shapes are not aligned.
-    """
+    """NumPy broadcasting of operands of one type, joined from the left; popart_exception if they do not fit."""
     joined = first.shape
     for t in others:
         if t.dtype.name != first.dtype.name:
@@ -37,24 +31,12 @@ def broadcast(op: str, first: Tensor, *others: Tensor) -> tuple[int, ...]:
 
 
 def aligned(op: str, one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
-    """NumPy broadcasting of two shapes of an operator that is about to be made.
-
-    Raises
-    ------
-    popart_exception
-        The shapes are not aligned.
-    """
+    """NumPy broadcasting of two shapes of an operator that is about to be made; popart_exception if they do not fit."""
     return broadcast_shapes(f"Op {_names.short(op)}", one, other)
 
 
 def matmul(lhs: Tensor, rhs: Tensor) -> tuple[int, ...]:
-    """NumPy's matrix product.
-
-    Raises
-    ------
-    popart_exception
-        Scalars, or contracted dimensions that differ.
-    """
+    """NumPy's matrix product; popart_exception for scalars, and for contracted dimensions that differ."""
     a, b = lhs.shape, rhs.shape
     if not a or not b:
         scalar, side = (rhs, "rhs") if a else (lhs, "lhs")
@@ -70,13 +52,7 @@ def matmul(lhs: Tensor, rhs: Tensor) -> tuple[int, ...]:
 
 
 def reduced(shape: Sequence[int], axes: Iterable[int], keepdims: bool) -> tuple[int, ...]:
-    """A shape after reducing some axes.
-
-    Raises
-    ------
-    popart_exception
-        An axis is out of range.
-    """
+    """A shape after reducing some axes; popart_exception for an axis out of range."""
     gone = set(axes)
     if any(not 0 <= a < len(shape) for a in gone):
         raise popart_exception(f"axes {sorted(gone)} are out of range for rank {len(shape)}")

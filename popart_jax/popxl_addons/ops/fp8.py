@@ -43,13 +43,7 @@ float8_143_def = FpDef(4, 3, 8, True, False, 240, 7, -10)
 
 
 def format_of(dtype: popxl.dtype) -> FpDef:
-    """Format of a float8 dtype.
-
-    Raises
-    ------
-    RuntimeError
-        Another dtype.
-    """
+    """Format of a float8 dtype; RuntimeError for other types."""
     if dtype == popxl.float8_143:
         return float8_143_def
     if dtype == popxl.float8_152:

@@ -149,13 +149,7 @@ def _across_ipus(shards: int) -> Any:
 
 
 def handle_ipus(ts: list[popxl.Tensor], ipus: Iterable[int] | None) -> list[int]:
-    """IPU of each tensor, as given or as the tensors say.
-
-    Raises
-    ------
-    ValueError
-        Another number of IPUs than tensors.
-    """
+    """IPU of each tensor, as given or as the tensors say; ValueError unless there is one for each."""
     found = [t.ipu for t in ts] if ipus is None else list(ipus)
     if len(found) != len(ts):
         raise ValueError(

@@ -90,13 +90,7 @@ def move_ops(ops: Sequence[Any], source: popxl.Graph, name: str) -> Extracted:
 
 
 def check_closed(ops: Sequence[Any], source: popxl.Graph) -> None:
-    """Check that results of the operators are only used among them.
-
-    Raises
-    ------
-    ValueError
-        It is used elsewhere, or an output of `source`.
-    """
+    """Raise ValueError where a result of the operators is used elsewhere, or is an output of `source`."""
     chosen = {op.id for op in ops}
     for op in ops:
         for tensor in op._outputs().values():

@@ -13,12 +13,9 @@ from ...ops.arrays import info
 
 
 def check_calls(graph: ir.Graph, types: Mapping[str, Type], opset: int) -> None:
-    """Refuse a later call whose arguments differ in type or shape from those of the first.
+    """Raise popart_exception for the first call whose arguments differ in type or shape from those of an earlier one.
 
-    Raises
-    ------
-    popart_exception
-        The first such Call, or one of a subgraph without a name.
+    A call of a subgraph without a name is refused too.
     """
     first: dict[str, list[Type | None]] = {}
     for node in graph:

@@ -14,14 +14,10 @@ from ...ops.float8_products import is_float8
 
 
 def check_float8_products(graph: ir.Graph, types: Mapping[str, Type], matmul_partials: str) -> None:
-    """Refuse other partial sums and results; `matmul_partials` is the session's type for matrix products.
+    """Raise popart_exception for the first product with partial sums or results of another type.
 
-    A convolution is refused only if it names another type: it has none of its own otherwise.
-
-    Raises
-    ------
-    popart_exception
-        The first such product.
+    `matmul_partials` is the session's type for matrix products. A convolution is refused only if it names another type:
+    it has none of its own otherwise.
     """
     for node in graph:
         if node.op_type not in ("MatMul", "Conv") or not any(_has_float8(v, types) for v in node.inputs):

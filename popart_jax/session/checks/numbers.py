@@ -18,13 +18,7 @@ def is_enabled(options: Any, device: DeviceType) -> bool:
 
 
 def require_finite(tensors: Mapping[str, np.ndarray]) -> None:
-    """Raise if an anchor or a variable holds NaN or infinity after a step.
-
-    Raises
-    ------
-    poplar_application_runtime_error
-        Names the tensors.
-    """
+    """Raise poplar_application_runtime_error, with the names, where an anchor or a variable holds NaN or infinity."""
     bad = [n for n, x in tensors.items() if jnp.issubdtype(x.dtype, jnp.floating) and not _finite(x)]
     if bad:
         raise poplar_application_runtime_error(

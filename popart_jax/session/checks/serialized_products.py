@@ -19,13 +19,7 @@ _DIMENSIONS = {
 
 
 def check_serialised_matmuls(graph: ir.Graph, types: Mapping[str, Type]) -> None:
-    """Refuse unknown modes, and factors that do not divide the dimension of their mode.
-
-    Raises
-    ------
-    popart_exception
-        The first such MatMul.
-    """
+    """Raise popart_exception for a MatMul with an unknown mode, or a factor that does not divide its dimension."""
     for node in graph:
         mode = node.attributes.get(SERIALIZE_MODE)
         factor = node.attributes.get(SERIALIZE_FACTOR)

@@ -67,10 +67,7 @@ class DeviceEngine:
     def load(self) -> Engine:
         """Load the compiled programs, and send the host's values.
 
-        Raises
-        ------
-        popart_runtime_error
-            Nothing was compiled, or the device can't be attached or only compiles.
+        popart_runtime_error if nothing was compiled, or if the device can't be attached or only compiles.
         """
         engine = self.engine
         if engine is None or MAIN not in engine.programs:
@@ -89,10 +86,8 @@ class DeviceEngine:
     def ready(self, what: str) -> Engine:
         """The engine, loaded; loads it now if it is only compiled.
 
-        Raises
-        ------
-        popart_runtime_error
-            There is no engine yet (`what` names the call that needs it), or its device was detached.
+        It raises popart_runtime_error without an engine (`what` names the call that needs one), or if its device was
+        detached.
         """
         if self.engine is None:
             raise not_prepared(what)

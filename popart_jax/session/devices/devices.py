@@ -156,13 +156,7 @@ class DeviceInfo:
 
 
 def _options(given: Mapping[Any, Any], defaults: Mapping[str, str | None], kind: DeviceType) -> dict[str, str]:
-    """Device options as text, defaults filled in.
-
-    Raises
-    ------
-    popart_exception
-        An unknown key; the valid ones are listed.
-    """
+    """Device options as text, defaults filled in; popart_exception, which lists the valid keys, for another one."""
     for key in given:
         if str(key) not in defaults:
             raise popart_exception(

@@ -16,10 +16,7 @@ _WORDS = ("devices", "in order")
 def wants_devices(options: SessionOptions) -> bool:
     """Whether the engine option asks for a JAX device per stage.
 
-    Raises
-    ------
-    popart_exception
-        The option has another value, or no node of the session is placed on a virtual graph.
+    Another value of it, or a session none of whose nodes is placed on a virtual graph, raises popart_exception.
     """
     asked = options.engineOptions.get(STAGES, "in order")
     if asked not in _WORDS:
@@ -33,11 +30,5 @@ def wants_devices(options: SessionOptions) -> bool:
 
 
 def staged(program: Program, request: Request, hyper_size: int) -> StagedExecutable:
-    """The program as an executable that runs stage by stage, one JAX device each.
-
-    Raises
-    ------
-    popart_exception
-        As `StagedExecutable`.
-    """
+    """The program as an executable that runs stage by stage, one JAX device each; raises as `StagedExecutable`."""
     return StagedExecutable(program, hyper_size, pipelined=request.options.enablePipelining)

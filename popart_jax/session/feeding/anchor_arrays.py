@@ -14,10 +14,7 @@ from ...model.tensor_info import _TensorInfoCore
 def anchor_shape(kind: Any, batches: int, accumulation: int, replicas: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Shape of one anchor's array; leading dimensions of one are dropped.
 
-    Raises
-    ------
-    RuntimeError
-        The period of EveryN does not divide the batches.
+    The period of EveryN has to divide the batches (RuntimeError).
     """
     which = kind.id()
     leading = [replicas]

@@ -121,10 +121,7 @@ def _source(stepio: StepArrays, stream: StreamFact) -> Source:
 def to_device_type(array: np.ndarray, stream: StreamFact) -> np.ndarray:
     """Host data in the device's type; bytes of FP8 data are taken as they are.
 
-    Raises
-    ------
-    popart_runtime_error
-        The device's type can't hold an integer of the data.
+    An integer that the device's type can't hold raises popart_runtime_error.
     """
     if array.dtype == np.uint8 and stream.device.itemsize == 1 and stream.device.kind == "V":
         return array.view(stream.device)

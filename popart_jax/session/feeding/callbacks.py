@@ -18,10 +18,7 @@ from .stepio import PyStepIOCallback, contiguous
 def collect(stepio: PyStepIOCallback, program: Program, streams: list[StreamFact]) -> dict[str, np.ndarray]:
     """All inputs of a step: micro-batch by micro-batch, within it replica by replica, within it input by input.
 
-    Raises
-    ------
-    popart_runtime_error
-        A callback returned nothing, or data of a wrong type or size.
+    A callback that returns nothing, or data of a wrong type or size, raises popart_runtime_error.
     """
     steps = [_Filling(stepio, s, math.prod(program.streams[s.name].shape)) for s in streams]
     for parts in zip_longest(*(f.parts for f in steps)):
@@ -64,10 +61,7 @@ class _Filling:
 def hand_out(stepio: PyStepIOCallback, facts: list[AnchorFact], results: Mapping[str, np.ndarray]) -> None:
     """Give every anchored value to the program, in the order in which it was made.
 
-    Raises
-    ------
-    popart_runtime_error
-        A callback returned no array, or one of a wrong size.
+    A callback that returns no array, or one of a wrong size, raises popart_runtime_error.
     """
     for fact in facts:
         parts = np.ascontiguousarray(results[fact.name], fact.dtype).reshape(fact.parts, -1)

@@ -9,13 +9,7 @@ from ...optimizers import SGD, Adam, Optimizer
 
 
 def clip_groups(optimizer: Optimizer, trained: Collection[str]) -> tuple[tuple[tuple[str, ...], float], ...]:
-    """Weights and largest norm of every group.
-
-    Raises
-    ------
-    popart_exception
-        A listed weight is not updated.
-    """
+    """Weights and largest norm of every group; popart_exception for a listed weight that is not updated."""
     if not isinstance(optimizer, (SGD, Adam)):
         return ()
     groups: list[tuple[tuple[str, ...], float]] = []

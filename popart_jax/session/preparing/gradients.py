@@ -33,12 +33,8 @@ _LOSSES_OF_ANY_TYPE = frozenset({"IdentityLoss", "L1"})
 def with_gradient(program: Program, loss: str, types: Mapping[str, Type], request: Request) -> frozenset[str]:
     """Tensors of the main graph from which a differentiable path leads to the loss; none passes between replicas.
 
-    An integer loss has gradients as any other (supplement 5.2); only a Cast of integers has none.
-
-    Raises
-    ------
-    popart_exception
-        The path crosses an operator without gradient that PopART refuses to train through.
+    An integer loss has gradients as any other (supplement 5.2); only a Cast of integers has none. A path across an
+    operator without gradient that PopART refuses to train through raises popart_exception.
     """
     reached = _reached(names(program.graph)[loss], program.graph, types, program, request)
     return frozenset(name for v in reached if (name := v.name) and name in types)
@@ -180,13 +176,7 @@ def _is_float8(value: ir.Value, types: Mapping[str, Type]) -> bool:
 
 
 def check_loss(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> None:
-    """Raise unless the loss is a tensor with at most one element that some operator makes.
-
-    Raises
-    ------
-    popart_exception
-        It is not.
-    """
+    """Raise popart_exception unless the loss is a tensor with at most one element that some operator makes."""
     value = names(graph).get(loss)
     if value is None:
         raise popart_exception(f"Could not find loss tensor '{loss}' in main graph tensors")

@@ -22,13 +22,7 @@ HALF_MAX = 65504.0
 
 
 def check(settings: AutomaticLossScalingSettings, graph: ir.Graph, optimizer: Optimizer) -> None:
-    """Raise unless the settings fit the graph and the optimizer.
-
-    Raises
-    ------
-    popart_exception
-        Adam keeps scaled state, or a tensor that should be tracked does not exist.
-    """
+    """Raise popart_exception where Adam keeps scaled state, or a tensor that should be tracked does not exist."""
     if isinstance(optimizer, Adam) and optimizer.scaled_state:
         raise popart_exception("scaledOptimizerState and automaticLossScaling are not compatible.")
     if settings.gradientTensorTrackingMethod is GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors:
@@ -44,13 +38,7 @@ def check(settings: AutomaticLossScalingSettings, graph: ir.Graph, optimizer: Op
 
 
 def tracking(settings: AutomaticLossScalingSettings, tracked: Sequence[str]) -> Tracking:
-    """The tracking of the gradients of these tensors, for the step program's histograms.
-
-    Raises
-    ------
-    popart_exception
-        No tensor is given.
-    """
+    """The tracking of these tensors' gradients, for the step program's histograms; popart_exception without any."""
     if not tracked:
         raise popart_exception(f"{PREFIX}No tracked gradient tensors of type fp16 were found.")
     period = settings.updatePeriod

@@ -50,10 +50,7 @@ class Picked:
     def choose(self, model: ir.Model) -> Mapping[str, Stored]:
         """The stored tensors that are trained, of a model before its functions are inlined.
 
-        Raises
-        ------
-        popart_exception
-            A pattern matches no tensor.
+        A pattern that matches no tensor raises popart_exception.
         """
         asked = self.request.options.engineOptions.get(TRAINABLE)
         known = model.opset_imports.get("", NEWEST_OPSET) <= NEWEST_OPSET

@@ -40,14 +40,9 @@ class HostVariable:
 
 
 def device_dtype(dtype: np.dtype, name: str, *, narrow: bool = True) -> np.dtype:
-    """Type that a tensor has on the device: 64-bit integers become 32-bit ones.
+    """Type that a tensor has on the device: 64-bit integers become 32-bit ones (popart_exception if not allowed).
 
     Types that no device has become FLOAT here: the session is made, and `require_device_types` refuses to compile it.
-
-    Raises
-    ------
-    popart_exception
-        64-bit integers when casting is switched off.
     """
     if _is_foreign(dtype):
         return np.dtype(np.float32)
@@ -79,13 +74,7 @@ def cast_types(graph: ir.Graph, given: Collection[str]) -> dict[str, np.dtype]:
 
 
 def check_trip_counts(graph: ir.Graph, given: Collection[str]) -> None:
-    """Refuse a Loop whose trip count depends on the `given` tensors: PopART must know it.
-
-    Raises
-    ------
-    popart_exception
-        The first such Loop.
-    """
+    """Raise popart_exception for a Loop whose trip count depends on the `given` tensors: PopART must know it."""
     made = {v for node in _depending(graph, given) for v in node.outputs}
     for node in graph:
         trip = node.inputs[0] if node.op_type == "Loop" and node.inputs else None
@@ -94,12 +83,9 @@ def check_trip_counts(graph: ir.Graph, given: Collection[str]) -> None:
 
 
 def require_device_types(tensors: Mapping[str, np.dtype], *, popart: bool) -> None:
-    """Refuse a session of tensors that no device can hold; called when it is compiled.
+    """Raise popart_exception for the first tensor of a type that no device holds: DOUBLE or complex.
 
-    Raises
-    ------
-    popart_exception
-        The first DOUBLE or complex tensor; in sessions of PopART's programs BFLOAT16 too, which an IPU lacks.
+    In sessions of PopART's programs BFLOAT16 too, which an IPU lacks. Called when the session is compiled.
     """
     for name, dtype in tensors.items():
         if _is_foreign(dtype) or (popart and dtype == _BFLOAT16):
@@ -113,12 +99,9 @@ def require_device_types(tensors: Mapping[str, np.dtype], *, popart: bool) -> No
 
 
 def check_drawn_types(model: ir.Model) -> None:
-    """Refuse random operators "like" an input of a type they can't draw; checked before the input itself is refused.
+    """Raise popart_exception for the first random operator "like" an input of a type that it can't draw.
 
-    Raises
-    ------
-    popart_exception
-        The first such operator.
+    Called before the input itself is refused.
     """
     for node in model.graph:
         like = node.inputs[0].dtype if node.op_type in _DRAW_LIKE and node.inputs and node.inputs[0] else None
@@ -151,13 +134,7 @@ def broadcast_streams(model: ir.Model, names: Mapping[str, Type]) -> frozenset[s
 
 
 def variable_settings(model: ir.Model, name: str) -> VariableSettings:
-    """Groups and retrieval mode of an initializer, from the model's metadata.
-
-    Raises
-    ------
-    popart_exception
-        The metadata are malformed.
-    """
+    """Groups and retrieval mode of an initializer, from the model's metadata; popart_exception if malformed."""
     given = [model.metadata_props.get(key) for key in variable_metadata(name)]
     if given[0] is None:
         return VariableSettings()
@@ -178,10 +155,7 @@ def replica_groups(settings: VariableSettings, replicas: int) -> tuple[tuple[int
 def host_variable(model: ir.Model, value: ir.Value, structure: Structure, *, narrow: bool = True) -> HostVariable:
     """An initializer as a variable.
 
-    Raises
-    ------
-    popart_exception
-        Its type is not supported, or its leading dimension is not the number of groups.
+    A type that variables can't have, and a first dimension that is not the number of groups, raise popart_exception.
     """
     tensor = value.const_value
     assert tensor is not None

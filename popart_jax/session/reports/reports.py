@@ -79,10 +79,7 @@ class Reports:
 def cycle_count(counter: str, options: Any, price: Callable[[], ipu_model.Report], batches: int) -> int:
     """Cycles of one run of some batches, as one of the counters that the options ask for shows them.
 
-    Raises
-    ------
-    popart_runtime_error
-        The counter option is off, or `counter` was not asked for.
+    A `counter` that they do not ask for raises popart_runtime_error.
     """
     if not options.instrumentWithHardwareCycleCounter:
         raise popart_runtime_error(

@@ -66,10 +66,7 @@ class HostWeights:
     def read(self, into: PyWeightsIO) -> None:
         """(c) to the given arrays: all, or none if one of them does not fit.
 
-        Raises
-        ------
-        popart_runtime_error
-            Nothing was fetched yet, or an array has another size or is read-only.
+        popart_runtime_error before weights were fetched, and for an array that has another size or is read-only.
         """
         if self.prepared.request.options.syntheticDataMode is not SyntheticDataMode.Off:
             return
@@ -98,10 +95,7 @@ class HostWeights:
     def write(self, weights: PyWeightsIO) -> None:
         """The given arrays to (a).
 
-        Raises
-        ------
-        popart_runtime_error
-            Weights are constants, or of another type or shape; nothing is written then.
+        One for a constant, or of another type or shape, raises popart_runtime_error before anything is written.
         """
         self.require_writable("writeWeights")
         self._warn_of_unknown(weights, "writeWeights")

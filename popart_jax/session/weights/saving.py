@@ -34,10 +34,7 @@ class ModelFiles:
     def write(self, path: str, values: Mapping[str, np.ndarray], state: Collection[str]) -> None:
         """Write the model with current values; the names in `state` are optimizer state.
 
-        Raises
-        ------
-        popart_exception
-            A file can't be written, or that of an externally stored initializer is not found.
+        A file that can't be written, and one of external data that is not there, raises popart_exception.
         """
         written = frozenset(n for n in state if n in values)
         try:
@@ -69,13 +66,8 @@ def saved_model(
     """A copy of the original model with current values.
 
     Initializers keep their order and the field their data are in; optimizer state follows, sorted by name. Data of
-    externally stored initializers are written into their files. `placed` keeps where state was put in such files, so
-    that they grow once only.
-
-    Raises
-    ------
-    popart_exception
-        The file of an externally stored initializer is not found.
+    externally stored initializers are written into their files (popart_exception if one is missing). `placed` keeps
+    where state was put in such files, so that they grow once only.
     """
     saved = onnx.ModelProto()
     saved.CopyFrom(proto)
@@ -126,13 +118,7 @@ def _add_state(
 
 
 def write_file(proto: onnx.ModelProto, path: str, *, beside: bool = False) -> None:
-    """Write a model whole or not at all, large tensors in a second file if `beside`.
-
-    Raises
-    ------
-    popart_exception
-        The file can't be written.
-    """
+    """Write a model whole or not at all (popart_exception), large tensors in a second file if `beside`."""
     try:
         write_model(proto, Path(path), beside=beside)
     except OSError as err:
