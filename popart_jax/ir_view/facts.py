@@ -24,40 +24,22 @@ class ClipGroup:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerFacts:
-    """Structure of an optimizer: which ops and scalars an update has, not their values.
-
-    Attributes
-    ----------
-    family, mode
-        SGD with mode Combined or Separate; Adam with Adam, AdamNoBias, Lamb, LambNoBias or AdaMax; Adaptive with
-        AdaGrad, RMSProp, CenteredRMSProp or AdaDelta.
-    nonconst
-        Field of the optimizer ("learningRate", "momentum", "lossScaling", ...) to the weights whose value may change;
-        "" stands for the default value.
-    specific
-        Weights with values of their own.
-    momentum, nesterov
-        Weights with a velocity, and with Nesterov's form of it.
-    weight_decay
-        Weights with a weight decay that is not constant zero.
-    l2
-        Weight decay enters the gradient (L2Regularization) rather than the step.
-    scaled_state
-        Adam state stays multiplied by the loss scale.
-    trust_ratio
-        False when Lamb's maximum weight norm is constant zero.
-    """
+    """Structure of an optimizer: which ops and scalars an update has, not their values."""
 
     family: Family
+    # of SGD Combined or Separate; of Adam: Adam, AdamNoBias, Lamb, LambNoBias or AdaMax; of Adaptive: AdaGrad, RMSProp,
+    # CenteredRMSProp or AdaDelta
     mode: str
+    # field of the optimizer ("learningRate", "lossScaling", ...) to the weights whose value may change; "" stands for
+    # the default value
     nonconst: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    specific: frozenset[str] = frozenset()
-    momentum: frozenset[str] = frozenset()
-    nesterov: frozenset[str] = frozenset()
-    weight_decay: frozenset[str] = frozenset()
-    l2: bool = False
-    scaled_state: bool = False
-    trust_ratio: bool = True
+    specific: frozenset[str] = frozenset()  # weights with values of their own
+    momentum: frozenset[str] = frozenset()  # weights with a velocity
+    nesterov: frozenset[str] = frozenset()  # weights with Nesterov's form of it
+    weight_decay: frozenset[str] = frozenset()  # weights with a weight decay that is not constant zero
+    l2: bool = False  # weight decay enters the gradient (L2Regularization) rather than the step
+    scaled_state: bool = False  # Adam state stays multiplied by the loss scale
+    trust_ratio: bool = True  # false when Lamb's maximum weight norm is constant zero
     clips: tuple[ClipGroup, ...] = ()
 
     def is_const(self, field_name: str, weight: str) -> bool:
@@ -141,27 +123,14 @@ class ViewOptions:
 
 @dataclass(frozen=True, slots=True)
 class IrFacts:
-    """Input of the view.
+    """Input of the view."""
 
-    Attributes
-    ----------
-    graph
-        Main graph of the original model; it is not changed.
-    types
-        Dtype and shape of forward tensors, where the graph itself does not say.
-    variables
-        Initializers that are variables; the others are constants.
-    anchors
-        Tensors that runs return.
-    loss
-        Name of the loss; None for inference.
-    """
-
-    graph: ir.Graph
+    graph: ir.Graph  # main graph of the original model; it is not changed
+    # dtype and shape of forward tensors, where the graph itself does not say
     types: Mapping[str, TensorType] = field(default_factory=dict[str, TensorType])
-    variables: frozenset[str] = frozenset()
-    anchors: frozenset[str] = frozenset()
-    loss: str | None = None
+    variables: frozenset[str] = frozenset()  # initializers that are variables; the others are constants
+    anchors: frozenset[str] = frozenset()  # tensors that runs return
+    loss: str | None = None  # name of the loss; None for inference
     optimizer: OptimizerFacts | None = None
     selection: patterns.PatternSet = field(default_factory=patterns.at_level)
     options: ViewOptions = field(default_factory=ViewOptions)

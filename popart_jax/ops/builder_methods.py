@@ -18,24 +18,13 @@ from .registry import load_domain, resolve
 
 @dataclass(frozen=True, slots=True)
 class BuilderMethod:
-    """A builder method of an operator.
+    """A builder method of an operator."""
 
-    Attributes
-    ----------
-    signature : str
-        In the notation that the module's docstring describes.
-    write : callable or None
-        Converts the node's parts where its attributes are not simply the arguments.
-    shaped : bool
-        Whether the shapes of the results are known while building.
-    bodies : BodyTypes or None
-        For operators with a subgraph: its type rules.
-    """
-
-    signature: str
+    signature: str  # in the notation that the module's docstring describes
+    # converts the node's parts where its attributes are not simply the arguments
     write: Callable[[NodeParts], None] | None = None
-    shaped: bool = True
-    bodies: BodyTypes | None = None
+    shaped: bool = True  # whether the shapes of the results are known while building
+    bodies: BodyTypes | None = None  # for operators with a subgraph: its type rules
 
 
 _METHODS: dict[str, tuple[BuilderMethod, ...]] = {}

@@ -86,15 +86,9 @@ def note_call(name: str) -> None:
 
 @dataclass(frozen=True)
 class Computation(Generic[P, R]):
-    """A function that may have other forms on some platforms; used as a decorator.
+    """A function that may have other forms on some platforms; used as a decorator."""
 
-    Attributes
-    ----------
-    plain : callable
-        The implementation for platforms without a form.
-    """
-
-    plain: Callable[P, R]
+    plain: Callable[P, R]  # the implementation for platforms without a form
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Compute it in the form of the platform."""

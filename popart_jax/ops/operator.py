@@ -106,129 +106,72 @@ _INHERITED = PRODUCT | EXPENSIVE | RANDOM | RECURRENT | NORM | NOT_OUTLINED
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """One gradient operator of an operator. Source: the gradient operators that PopART declares.
+    """One gradient operator of an operator. Source: the gradient operators that PopART declares."""
 
-    Attributes
-    ----------
-    op_type : str
-        PopART's type.
-    of : tuple of int or None
-        Operands whose gradients it computes; None means one such operator per float operand.
-    reads : tuple of str
-        Its inputs, in order: ``g`` all gradients of the results, ``x<i>`` an operand, ``y<i>`` a result, ``x*`` and
-        ``y*`` all of them, ``xi`` the operand that its gradient is for, ``seed`` the operand that random numbers follow
-        from (PopXL's operators have one; a session's get theirs later).
-    reads_by : mapping of str to tuple of str
-        Its inputs where they depend on the attribute ``reduction``, by its value.
-    kernel : bool
-        Whether a translation of its own (domain ``popxl``) computes it from what it reads; else `jax.vjp` of the
-        forward translation does.
-    view : str
-        Type of its in-place form, if its result is a view of the gradient.
-    removed_by, required : str, bool
-        The pattern that rewrites it, without which it can't run; `required` chooses PopART's words for that.
-    traits : Trait
-        Its traits besides those taken over from the forward operator.
-    """
-
-    op_type: str
+    op_type: str  # PopART's type
+    # operands whose gradients it computes; None means one such operator per float operand
     of: tuple[int, ...] | None = (0,)
+    # its inputs, in order: ``g`` all gradients of the results, ``x<i>`` an operand, ``y<i>`` a result, ``x*`` and
+    # ``y*`` all of them, ``xi`` the operand that its gradient is for, ``seed`` the operand that random numbers follow
+    # from (PopXL's operators have one; a session's get theirs later)
     reads: tuple[str, ...] = ("g",)
+    # its inputs where they depend on the attribute ``reduction``, by its value
     reads_by: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    # whether a translation of its own (domain ``popxl``) computes it from what it reads; else `jax.vjp` of the forward
+    # translation does
     kernel: bool = False
-    view: str = ""
-    removed_by: str = ""
-    required: bool = False
-    traits: Trait = Trait.NONE
+    view: str = ""  # type of its in-place form, if its result is a view of the gradient
+    removed_by: str = ""  # the pattern that rewrites it, without which it can't run
+    required: bool = False  # chooses PopART's words for that
+    traits: Trait = Trait.NONE  # its traits besides those taken over from the forward operator
 
 
 @dataclass(frozen=True, slots=True)
 class PopxlClass:
-    """The class of an operator in `popart._internal.ir.op`, and the translation that runs it.
+    """The class of an operator in `popart._internal.ir.op`, and the translation that runs it."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the class, ``<type>Op`` by default; those of its gradients and in-place forms follow from it.
-    domain, version : str, int
-        Of the operator's identifier.
-    runs : tuple of (str, int) or None
-        Domain and version of the translation; None for version 1 in the domain ``popxl``.
-    runs_as : str
-        Type of the translation if it differs from the operator's.
-    module, base : str
-        The class's module below ``op``, and its base class.
-    parameters : str
-        Parameters of PopART's constructor besides identifier and settings, in order; ``name=attribute`` where the
-        translation calls one differently.
-    """
-
+    # name of the class, ``<type>Op`` by default; those of its gradients and in-place forms follow from it
     name: str = ""
-    domain: str = "ai.onnx"
+    domain: str = "ai.onnx"  # of the operator's identifier, as the version
     version: int = 1
+    # domain and version of the translation; None for version 1 in the domain ``popxl``
     runs: tuple[str, int] | None = None
-    module: str = ""
-    base: str = "Op"
-    runs_as: str = ""
+    module: str = ""  # the class's module below ``op``
+    base: str = "Op"  # its base class
+    runs_as: str = ""  # type of the translation if it differs from the operator's
+    # parameters of PopART's constructor besides identifier and settings, in order; ``name=attribute`` where the
+    # translation calls one differently
     parameters: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """All facts of one operator type.
+    """All facts of one operator type."""
 
-    Attributes
-    ----------
-    op_type : str
-        PopART's type.
-    traits : Trait
-        See `Trait`.
-    gradients : tuple of Gradient or None
-        Its gradient operators; empty if no gradient flows; None if unknown (a custom operator).
-    inplace : mapping of int to str
-        Operand that may be overwritten by the result -> type of the in-place form.
-    view : str
-        Type of the in-place form whose result is a view of its first operand; '' without one.
-    batch : str
-        The rule for the batch dimension where the traits do not imply it (see `ir_view.batch_axes`).
-    ranks : str
-        Ranks that ONNX fixes: pairs of an operand's name and a rank, a range (``2+``, ``0-1``) or ``=NAME``.
-    parameters : mapping of int to str
-        Operands that PopART reads when it makes the operator: position -> attribute.
-    bias : int or None
-        Operand that PopART adds by an AddBias behind the operator.
-    group : int
-        Number of operands per result, for operators with one group of operands for each result; else 0.
-    not_constant : str
-        PopART's error text for an operand that must be a constant and is not, with ``{op}``, ``{operand}`` and
-        ``{tensor}`` for the operator, the operand and the tensor.
-    removed_by, required : str, bool
-        The pattern that rewrites it, without which it can't run.
-    popxl : PopxlClass or None
-        Its class in PopXL's internal IR.
-    neutral : str
-        The neutral element along an axis that it reduces: ``zero``, ``one``, ``lowest``, ``highest``, ``unlikely`` (for
-        exponentials), or the attribute that names a label to ignore; '' if it does not reduce or has none.
-    forward : str
-        The forward operator, if this one is a gradient or in-place form.
-    """
-
-    op_type: str
+    op_type: str  # PopART's type
     traits: Trait = Trait.NONE
+    # its gradient operators; empty if no gradient flows; None if unknown (a custom operator)
     gradients: tuple[Gradient, ...] | None = None
+    # operand that may be overwritten by the result -> type of the in-place form
     inplace: Mapping[int, str] = field(default_factory=lambda: _NOTHING)
-    view: str = ""
-    batch: str = ""
+    view: str = ""  # type of the in-place form whose result is a view of its first operand; '' without one
+    batch: str = ""  # the rule for the batch dimension where the traits do not imply it (see `ir_view.batch_axes`)
+    # ranks that ONNX fixes: pairs of an operand's name and a rank, a range (``2+``, ``0-1``) or ``=NAME``
     ranks: str = ""
+    # operands that PopART reads when it makes the operator: position -> attribute
     parameters: Mapping[int, str] = field(default_factory=lambda: _NOTHING)
-    bias: int | None = None
-    group: int = 0
+    bias: int | None = None  # operand that PopART adds by an AddBias behind the operator
+    group: int = 0  # number of operands per result, for operators with one group of operands for each result; else 0
+    # PopART's error text for an operand that must be a constant and is not, with ``{op}``, ``{operand}`` and
+    # ``{tensor}`` for the operator, the operand and the tensor
     not_constant: str = ""
-    removed_by: str = ""
-    required: bool = False
-    popxl: PopxlClass | None = None
+    removed_by: str = ""  # the pattern that rewrites it, without which it can't run
+    required: bool = False  # chooses PopART's words for that
+    popxl: PopxlClass | None = None  # its class in PopXL's internal IR
+    # the neutral element along an axis that it reduces: ``zero``, ``one``, ``lowest``, ``highest``, ``unlikely`` (for
+    # exponentials), or the attribute that names a label to ignore; '' if it does not reduce or has none
     neutral: str = ""
-    forward: str = ""
+    forward: str = ""  # the forward operator, if this one is a gradient or in-place form
 
     @property
     def translation(self) -> tuple[str, str, int]:

@@ -94,40 +94,21 @@ REQUIRED: Any = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """One row of the table: a translation and the facts of its signature.
-
-    Attributes
-    ----------
-    domain, op, since : str, str, int
-        The operator and the opset version from which the row holds.
-    fn : callable
-        The translation.
-    inputs, optional, variadic : tuple of str, frozenset of int, bool
-        Names of the inputs, the positions that may be left out, and whether more may follow.
-    static : frozenset of int
-        Positions of inputs that must be known while tracing.
-    attributes : mapping of str to object
-        Defaults by name.
-    context : mapping of str to str
-        Parameters that the interpreter fills, and the fact that each one gets.
-    popart : bool
-        Whether the row holds in PopART's sessions only.
-    refuses : bool
-        Whether the row exists only to refuse what ONNX allows.
-    """
+    """One row of the table: a translation and the facts of its signature."""
 
     domain: str
     op: str
-    since: int
-    fn: Callable[..., Any]
+    since: int  # the opset version from which the row holds
+    fn: Callable[..., Any]  # the translation
     inputs: tuple[str, ...]
-    optional: frozenset[int]
-    variadic: bool
-    static: frozenset[int]
-    attributes: Mapping[str, Any] = field(repr=False)
+    optional: frozenset[int]  # positions of inputs that may be left out
+    variadic: bool  # whether more inputs may follow
+    static: frozenset[int]  # positions of inputs that must be known while tracing
+    attributes: Mapping[str, Any] = field(repr=False)  # defaults by name
+    # parameters that the interpreter fills, and the fact that each one gets
     context: Mapping[str, str] = field(repr=False)
-    popart: bool = False
-    refuses: bool = False
+    popart: bool = False  # whether the row holds in PopART's sessions only
+    refuses: bool = False  # whether the row exists only to refuse what ONNX allows
 
     @property
     def takes_fill(self) -> bool:

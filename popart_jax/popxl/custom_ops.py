@@ -27,19 +27,11 @@ Shapes = Callable[..., Sequence[Made]]
 
 @dataclass(frozen=True)
 class GradientOp:
-    """Option "gradient" of an operator: its gradient is one operator on the gradient of its first output.
-
-    Attributes
-    ----------
-    row : Operator
-    attributes : mapping
-    options : callable
-        Makes the options of the gradient operator.
-    """
+    """Option "gradient" of an operator: its gradient is one operator on the gradient of its first output."""
 
     row: Operator
     attributes: Mapping[str, Any]
-    options: Callable[[], Mapping[str, Any]] = dict
+    options: Callable[[], Mapping[str, Any]] = dict  # makes the options of the gradient operator
 
 
 @dataclass(frozen=True)

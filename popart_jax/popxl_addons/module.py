@@ -319,15 +319,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
 
 @dataclass
 class ModuleCall:
-    """Result of `Module.call_module`: a callable that, after a call, holds the graph that it made.
-
-    Attributes
-    ----------
-    var_factories : NamedVariableFactories
-    graph : GraphWithNamedArgs
-    n_outputs_pre_autodiff : int
-        Outputs of the graph before it was differentiated: those that the call returns.
-    """
+    """Result of `Module.call_module`: a callable that, after a call, holds the graph that it made."""
 
     parent: Module
     module: Module
@@ -337,6 +329,7 @@ class ModuleCall:
     grads_required: Callable[[GraphWithNamedArgs], Iterable[popxl.Tensor]] | None
     var_factories: NamedVariableFactories = field(init=False)
     graph: GraphWithNamedArgs = field(init=False)
+    # outputs of the graph before it was differentiated: those that the call returns
     n_outputs_pre_autodiff: int = field(init=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[popxl.Tensor, ...]:

@@ -28,17 +28,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """The objects that compile a session, run it and describe it.
-
-    Attributes
-    ----------
-    timings : Timings
-        Times of the phases of preparing.
-    first : Start or None
-        The session's start from a file, which does the work as long as the other parts do not exist.
-    next : start.Place or None
-        The file in which the next process looks for the program that this one compiles.
-    """
+    """The objects that compile a session, run it and describe it."""
 
     prepared: Prepared
     op_list: OpList
@@ -52,8 +42,10 @@ class Parts:
     files: ModelFiles
 
     def __init__(self) -> None:
-        self.timings = Timings()
+        self.timings = Timings()  # times of the phases of preparing
+        # the session's start from a file, which does the work as long as the other parts do not exist
         self.first: start.Start | None = None
+        # the file in which the next process looks for the program that this one compiles
         self.next: start.Place | None = None
         self._completing = threading.RLock()
 

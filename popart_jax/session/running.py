@@ -34,23 +34,15 @@ _RUN_SIGNATURES = (
 
 
 class Runner:
-    """Runs the programs of a session.
-
-    Attributes
-    ----------
-    names : deque of str
-        Names of the latest runs, for reports.
-    has_run : bool
-        Whether a run has succeeded.
-    """
+    """Runs the programs of a session."""
 
     def __init__(self, prepared: Prepared, place: DeviceEngine, weights: HostWeights) -> None:
         self._prepared, self._place, self._weights = prepared, place, weights
         request = prepared.request
         self._waits_for_weights = request.loss is not None and bool(prepared.variables)
         self._checks_numbers = numeric_checks.is_enabled(request.options, request.device.type)
-        self.names: deque[str] = deque(maxlen=NAMED_RUNS)
-        self.has_run = False
+        self.names: deque[str] = deque(maxlen=NAMED_RUNS)  # names of the latest runs, for reports
+        self.has_run = False  # whether a run has succeeded
 
     def enter_runs(self, names: Sequence[str]) -> None:
         """Enter runs of these names that `start.Start` has made."""

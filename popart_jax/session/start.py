@@ -54,24 +54,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Place:
-    """The file for a session's program, which may not exist yet, and the session's model.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    model : wire.Apart
-        The message of the model without the data of its initializers.
-    arrays : dict of int to array
-        Data of the initializers that were read, by number.
-    stamp : tuple of int
-        Tells whether the model's file was changed since.
-    """
+    """The file for a session's program, which may not exist yet, and the session's model."""
 
     path: Path
-    model: wire.Apart
-    arrays: dict[int, np.ndarray]
-    stamp: tuple[int, ...]
+    model: wire.Apart  # the message of the model without the data of its initializers
+    arrays: dict[int, np.ndarray]  # data of the initializers that were read, by number
+    stamp: tuple[int, ...]  # tells whether the model's file was changed since
 
 
 class Start:

@@ -22,27 +22,13 @@ _LARGEST = 2**64 - 1
 
 @dataclass(frozen=True)
 class Resident:
-    """A tensor that lives on the device and that a run changes.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    dtype : dtype
-        Its type, on the host too.
-    shape : tuple of int
-        Its shape in the model.
-    order : tuple of int or None
-        Permutation of its dimensions on the device.
-    number : int or None
-        The initializer with its first value; None for optimizer state that the model does not hold.
-    """
+    """A tensor that lives on the device and that a run changes."""
 
     name: str
-    dtype: np.dtype
-    shape: tuple[int, ...]
-    order: tuple[int, ...] | None
-    number: int | None
+    dtype: np.dtype  # its type, on the host too
+    shape: tuple[int, ...]  # its shape in the model
+    order: tuple[int, ...] | None  # permutation of its dimensions on the device
+    number: int | None  # the initializer with its first value; None for optimizer state that the model does not hold
 
     @classmethod
     def noted(cls, row: Any) -> Resident:

@@ -21,20 +21,14 @@ _SAVABLE = (DeviceType.Ipu, DeviceType.OfflineIpu)
 
 
 class StoredPrograms:
-    """The files that a session's compiled programs are read from and written to.
-
-    Attributes
-    ----------
-    path : Path or None
-        The file that holds the programs of this very session, if there is one.
-    """
+    """The files that a session's compiled programs are read from and written to."""
 
     def __init__(self, prepared: Prepared) -> None:
         request = prepared.request
         usable = request.device.type in _SAVABLE and request.options.enableEngineCaching and request.options.cachePath
         self._folder = Path(request.options.cachePath).expanduser() if usable else None
         self._prepared = prepared
-        self.path: Path | None = None
+        self.path: Path | None = None  # the file that holds the programs of this very session, if there is one
         self.find()
 
     def find(self) -> None:

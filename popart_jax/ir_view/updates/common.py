@@ -24,19 +24,12 @@ FLOAT = ir.DataType.FLOAT
 
 @dataclass
 class Updates:
-    """Collects update ops for one graph.
-
-    Attributes
-    ----------
-    sources
-        Scalars and state tensors by name, made on first use.
-    finished
-        Name of the last state of each weight.
-    """
+    """Collects update ops for one graph."""
 
     graph: ir.Graph
     optimizer: OptimizerFacts
     options: ViewOptions
+    # scalars and state tensors by name, made on first use
     sources: dict[str, ir.Value] = field(default_factory=dict[str, ir.Value])
     weights: list[ir.Value] = field(default_factory=list[ir.Value])
 

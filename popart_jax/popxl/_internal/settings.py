@@ -11,35 +11,17 @@ from .values import Scope
 
 @dataclass
 class Settings:
-    """Settings that an operator takes from the context in which it is created.
+    """Settings that an operator takes from the context in which it is created."""
 
-    Attributes
-    ----------
-    graph : internal graph or None
-        The operator's graph.
-    name : str
-        Name scopes and the operator's own name.
-    vgraphId : int or None
-        IPU.
-    tileSet : TileSet
-        Compute or IO tiles.
-    executionContext : ExecutionContext
-        Program it belongs to.
-    pipelineStage, executionPhase, batchSerializedPhase : int or None
-        Stage and phases.
-    scope : Scope or None
-        Its scope, where that is not the graph's.
-    """
-
-    graph: Any = None
-    name: str = ""
-    vgraphId: int | None = None
-    tileSet: TileSet = TileSet.Compute
-    executionContext: ExecutionContext = ExecutionContext.Normal
+    graph: Any = None  # the operator's graph
+    name: str = ""  # name scopes and the operator's own name
+    vgraphId: int | None = None  # IPU
+    tileSet: TileSet = TileSet.Compute  # compute or IO tiles
+    executionContext: ExecutionContext = ExecutionContext.Normal  # program it belongs to
     pipelineStage: int | None = None
     executionPhase: int | None = None
     batchSerializedPhase: int | None = None
-    scope: Scope | None = None
+    scope: Scope | None = None  # its scope, where that is not the graph's
     inferTensorMappingToFrom: dict[int, int] | None = None
     debugInfoId: int = 0
 

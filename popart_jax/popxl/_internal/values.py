@@ -223,36 +223,19 @@ class BwdGraphInfo:
 
 @dataclass(frozen=True)
 class GradInOutMapper:
-    """One input of a gradient operator.
+    """One input of a gradient operator."""
 
-    Attributes
-    ----------
-    iGrad : int
-        Its index.
-    iNonGrad : int
-        Index of the forward operator's input or output.
-    type : GradOpInType
-        Whether it is that input, that output, or the gradient of that output.
-    """
-
-    iGrad: int
-    iNonGrad: int
-    type: GradOpInType
+    iGrad: int  # its index
+    iNonGrad: int  # index of the forward operator's input or output
+    type: GradOpInType  # whether it is that input, that output, or the gradient of that output
 
 
 @dataclass(frozen=True)
 class GradientOf:
-    """How a gradient operator connects to its forward operator.
+    """How a gradient operator connects to its forward operator."""
 
-    Attributes
-    ----------
-    inputs : tuple of GradInOutMapper
-        One for each of its inputs.
-    outputs : mapping of int to int
-        Index of an output -> index of the forward operator's input whose gradient it is.
-    """
-
-    inputs: tuple[GradInOutMapper, ...] = ()
+    inputs: tuple[GradInOutMapper, ...] = ()  # one for each of its inputs
+    # index of an output -> index of the forward operator's input whose gradient it is
     outputs: Mapping[int, int] = field(default_factory=dict[int, int])
 
 

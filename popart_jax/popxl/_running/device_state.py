@@ -20,20 +20,12 @@ from .program import REMOTE, VARIABLE, Programs
 
 
 class DeviceState:
-    """Compiled programs of an Ir and the arrays that they share.
-
-    Attributes
-    ----------
-    arrays : dict of str to jax.Array, optional
-        Resident arrays by name; None while nothing was uploaded.
-    stale : set of str
-        Names of those that `changed` was told of; `refresh` uploads them.
-    """
+    """Compiled programs of an Ir and the arrays that they share."""
 
     def __init__(self, programs: Programs, executables: Mapping[str, Executable]) -> None:
         self.programs, self.executables = programs, executables
-        self.arrays: dict[str, Any] | None = None
-        self.stale: set[str] = set()
+        self.arrays: dict[str, Any] | None = None  # resident arrays by name; None while nothing was uploaded
+        self.stale: set[str] = set()  # names of those that `changed` was told of; `refresh` uploads them
         self._main = executables["main"]
 
     @property

@@ -42,19 +42,11 @@ _RUNNING: Contexts = frozenset(ExecutionContext) - _LOADING - _STORING
 
 @dataclass(frozen=True)
 class Programs:
-    """The resident arrays of a complete Ir, and its programs as steps.
-
-    Attributes
-    ----------
-    owner : Ir
-        The Ir.
-    transfers, replicas : int
-        Micro-batches per stream and run; replicas of all processes.
-    """
+    """The resident arrays of a complete Ir, and its programs as steps."""
 
     owner: Ir
-    transfers: int
-    replicas: int
+    transfers: int  # micro-batches per stream and run
+    replicas: int  # of all processes
 
     @classmethod
     def of(cls, owner: Ir) -> Programs:

@@ -17,23 +17,12 @@ Moved = dict[popxl.Tensor, popxl.Tensor]
 
 @dataclass(frozen=True)
 class Extracted:
-    """A graph of moved operators.
-
-    Attributes
-    ----------
-    graph : popxl.Graph
-    inputs : dict of Tensor to Tensor
-        Tensor of the old graph to the input of the new graph for it.
-    ops : tuple of operators
-        The moved operators.
-    earlier : tuple of operators
-        Operators of the old graph that must run before the moved ones.
-    """
+    """A graph of moved operators."""
 
     graph: popxl.Graph
-    inputs: Moved
-    ops: tuple[Any, ...]
-    earlier: tuple[Any, ...]
+    inputs: Moved  # tensor of the old graph to the input of the new graph for it
+    ops: tuple[Any, ...]  # the moved operators
+    earlier: tuple[Any, ...]  # operators of the old graph that must run before the moved ones
 
     def connections(self) -> Moved:
         """Input to tensor of the old graph, as `ops.call` and `ops.repeat` take it."""

@@ -47,55 +47,23 @@ _EVERY_N_EXPLICIT = "[Explicit Pipeline] Cannot execute when an anchor has Ancho
 
 @dataclass(frozen=True, slots=True)
 class OptionFacts:
-    """Facts of the session, other than its options, that the checks depend on.
-
-    Attributes
-    ----------
-    training : bool
-        Training or inference.
-    device : DeviceType
-        Kind of the device.
-    ipus, tiles : int
-        IPUs of the device, tiles of one IPU.
-    batches_per_step : int
-        From the data flow.
-    ops : sequence of PlacedOp
-        Operators of the forward graph.
-    user_recompute : bool
-        Whether the model carries recompute annotations.
-    clips_gradients : bool
-        Whether the optimizer clips.
-    const_loss_scale : bool
-        Whether the optimizer's loss scale is constant.
-    exchange : collection of ExchangeStrategy
-        Strategies of all inputs and anchors.
-    every_n : bool
-        Whether an anchor returns every n-th result.
-    op_types : collection of str
-        Operator types of the model.
-    variables : collection of str
-        Names of the initializers.
-    anchors : mapping of str to str
-        Kind of each anchor's return type.
-    streams : collection of str
-        Names of the inputs that are fed.
-    """
+    """Facts of the session, other than its options, that the checks depend on."""
 
     training: bool
     device: DeviceType = DeviceType.Cpu
     ipus: int = 1
-    tiles: int = 1
-    batches_per_step: int = 1
-    ops: Sequence[PlacedOp] = ()
-    user_recompute: bool = False
-    clips_gradients: bool = False
-    const_loss_scale: bool = True
-    exchange: Collection[ExchangeStrategy] = ()
-    every_n: bool = False
-    op_types: Collection[str] = field(default_factory=frozenset[str])
-    variables: Collection[str] = field(default_factory=frozenset[str])
-    streams: Collection[str] = ()
-    anchors: Mapping[str, str] = field(default_factory=dict[str, str])
+    tiles: int = 1  # of one IPU
+    batches_per_step: int = 1  # from the data flow
+    ops: Sequence[PlacedOp] = ()  # operators of the forward graph
+    user_recompute: bool = False  # whether the model carries recompute annotations
+    clips_gradients: bool = False  # whether the optimizer clips
+    const_loss_scale: bool = True  # whether the optimizer's loss scale is constant
+    exchange: Collection[ExchangeStrategy] = ()  # strategies of all inputs and anchors
+    every_n: bool = False  # whether an anchor returns every n-th result
+    op_types: Collection[str] = field(default_factory=frozenset[str])  # operator types of the model
+    variables: Collection[str] = field(default_factory=frozenset[str])  # names of the initializers
+    streams: Collection[str] = ()  # names of the inputs that are fed
+    anchors: Mapping[str, str] = field(default_factory=dict[str, str])  # kind of each anchor's return type
 
     def ipus_per_replica(self, options: SessionOptions) -> int:
         """IPUs that one replica has."""

@@ -15,23 +15,15 @@ from ..options.session_options import SessionOptions, local_replicas
 
 @dataclass(frozen=True, slots=True)
 class PlacedOp:
-    """An operator of the forward graph as the checks see it.
+    """An operator of the forward graph as the checks see it."""
 
-    Attributes
-    ----------
-    description : str
-        ``Op(<id>, inputs=[...], outputs=[...])``, as errors name it.
-    short : str
-        ``<n> (<id>)``, as errors name it where they list many.
-    """
-
-    description: str
+    description: str  # ``Op(<id>, inputs=[...], outputs=[...])``, as errors name it
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     virtual_graph: int | None = None
     stage: int | None = None
     phase: int | None = None
-    short: str = ""
+    short: str = ""  # ``<n> (<id>)``, as errors name it where they list many
 
 
 def check_placement(options: SessionOptions, ops: Sequence[PlacedOp], ipus_per_replica: int) -> Iterator[str]:

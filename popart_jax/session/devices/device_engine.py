@@ -40,16 +40,12 @@ class DeviceEngine:
         Where it runs.
     uploads : sequence of callable
         Functions that send host values (weights, seed, hyperparameters) to an engine when it is loaded.
-
-    Attributes
-    ----------
-    token : object
-        Identifies the loaded state. A step I/O that was checked under the same token needs no checks again.
     """
 
     def __init__(self, device: DeviceInfo, uploads: Sequence[Callable[[Engine], None]]) -> None:
         self.engine: Engine | None = None
         self.loaded = False
+        # identifies the loaded state. A step I/O that was checked under the same token needs no checks again.
         self.token = object()
         self.device = device
         self._reference = weakref.ref(self)

@@ -15,39 +15,17 @@ from .source import HostVariable
 
 @dataclass(frozen=True)
 class Described:
-    """The facts of a session that its op list depends on.
+    """The facts of a session that its op list depends on."""
 
-    Attributes
-    ----------
-    request : Request
-        The arguments of the constructor.
-    source : StrippedModel
-        The model as given, for saving.
-    graph : onnx_ir.Graph
-        Its graph before the patterns; never changed.
-    program : Program
-        The step program, perhaps incomplete.
-    infos : mapping of str to Type
-        Type of every tensor as the IR has it.
-    variables : mapping of str to HostVariable
-        Variables as the host sees them.
-    trained : collection of str
-        Those that the optimizer updates.
-    constants : frozenset of str
-        Those that never change.
-    state : frozenset of str
-        Those that are optimizer state.
-    """
-
-    request: Request
-    source: StrippedModel
-    graph: ir.Graph
-    program: Program
-    infos: Mapping[str, Type]
-    variables: Mapping[str, HostVariable]
-    trained: Collection[str] = ()
-    constants: frozenset[str] = frozenset()
-    state: frozenset[str] = frozenset()
+    request: Request  # arguments of the constructor
+    source: StrippedModel  # the model as given, for saving
+    graph: ir.Graph  # its graph before the patterns; never changed
+    program: Program  # the step program, perhaps incomplete
+    infos: Mapping[str, Type]  # type of every tensor as the IR has it
+    variables: Mapping[str, HostVariable]  # variables as the host sees them
+    trained: Collection[str] = ()  # those that the optimizer updates
+    constants: frozenset[str] = frozenset()  # those that never change
+    state: frozenset[str] = frozenset()  # those that are optimizer state
 
     @property
     def local_replicas(self) -> int:

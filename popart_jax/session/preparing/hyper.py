@@ -17,18 +17,11 @@ LOSS_SCALE = "lossScaling_"
 
 @dataclass(frozen=True)
 class HyperLayout(ScalarPlaces):
-    """Positions of all scalars in the vector, and the tensors that programs see of them.
+    """Positions of all scalars in the vector, and the tensors that programs see of them."""
 
-    Attributes
-    ----------
-    by_tensor : mapping of str to int
-        Positions of the scalars that exist as tensors, by tensor name.
-    types : mapping of str to Type
-        Types of those tensors.
-    """
-
+    # positions of the scalars that exist as tensors, by tensor name
     by_tensor: Mapping[str, int] = field(default_factory=dict[str, int])
-    types: Mapping[str, Type] = field(default_factory=dict[str, Type])
+    types: Mapping[str, Type] = field(default_factory=dict[str, Type])  # types of those tensors
 
     def inverse_scales(self, optimizer: Optimizer) -> dict[str, int]:
         """Names that automatic loss scaling gives to the scalars with the inverse loss scale, and their places."""

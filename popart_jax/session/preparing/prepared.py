@@ -55,30 +55,14 @@ _MOST_MICRO_BATCHES = 2**31 - 1  # a loop's counter is an INT32 on the device
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared(Described):
-    """A session's step program and what the host needs to know about it.
+    """A session's step program and what the host needs to know about it."""
 
-    Attributes
-    ----------
-    initial : mapping of str to array
-        First host copy of every variable.
-    hyper : HyperLayout or None
-        Places of hyperparameters.
-    streams : mapping of str to Type
-        Host types of the inputs.
-    facts : OptionFacts
-        Facts for the option checks.
-    cache_file : Path or None
-        File beside JAX's compilation cache for the compiled programs.
-    traced_types : mapping of str to Type
-        Types of the tensors before the patterns.
-    """
-
-    initial: dict[str, np.ndarray]
-    hyper: HyperLayout | None
-    streams: Mapping[str, Type]
+    initial: dict[str, np.ndarray]  # first host copy of every variable
+    hyper: HyperLayout | None  # places of hyperparameters
+    streams: Mapping[str, Type]  # host types of the inputs
     facts: OptionFacts
-    cache_file: Path | None
-    traced_types: Mapping[str, Type]
+    cache_file: Path | None  # file beside JAX's compilation cache for the compiled programs
+    traced_types: Mapping[str, Type]  # types of the tensors before the patterns
 
     @cached_property
     def key(self) -> str:

@@ -34,17 +34,10 @@ def take_onnx_rules(model: ir.Model) -> None:
 
 @dataclass
 class Picked:
-    """The choice of trained tensors of a training session, made while its model is read.
+    """The choice of trained tensors of a training session, made while its model is read."""
 
-    Attributes
-    ----------
-    request : Request
-        Its engine option ``popart_jax.trainable`` holds names and patterns, separated by commas.
-    frozen : frozenset of str or None
-        Stored tensors that are not trained; None where PopART's rule holds: every initializer is.
-    """
-
-    request: Request
+    request: Request  # its engine option ``popart_jax.trainable`` holds names and patterns, separated by commas
+    # stored tensors that are not trained; None where PopART's rule holds: every initializer is
     frozen: frozenset[str] | None = None
 
     def choose(self, model: ir.Model) -> Mapping[str, Stored]:

@@ -28,27 +28,13 @@ from .state import state_of
 
 @dataclass(frozen=True)
 class StepParts:
-    """A step program before anchors and patterns.
+    """A step program before anchors and patterns."""
 
-    Attributes
-    ----------
-    program : Program
-        What runs.
-    types : mapping of str to Type
-        Device types of all tensors that can be anchored.
-    variables : mapping of str to HostVariable
-        All variables.
-    state : mapping of str to array
-        Initial values of optimizer state.
-    hyper : HyperLayout or None
-        Positions of hyperparameters.
-    """
-
-    program: Program
-    types: Mapping[str, Type]
+    program: Program  # what runs
+    types: Mapping[str, Type]  # device types of all tensors that can be anchored
     variables: Mapping[str, HostVariable]
-    state: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
-    hyper: hyper.HyperLayout | None = None
+    state: Mapping[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])  # initial values of optimizer state
+    hyper: hyper.HyperLayout | None = None  # positions of hyperparameters
 
 
 def with_training(session: Described, types: Mapping[str, Type], known: Mapping[str, np.ndarray]) -> StepParts:

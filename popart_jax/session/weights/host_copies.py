@@ -20,21 +20,13 @@ from .weightsio import PyWeightsIO
 
 
 class HostWeights:
-    """Copies (a) and (c) of all variables.
-
-    Attributes
-    ----------
-    copy, fetched : dict of str to array
-        (a) and (c), by name.
-    sent : bool
-        Whether the program has sent (a) since it was last reset.
-    """
+    """Copies (a) and (c) of all variables."""
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
-        self.copy = prepared.initial  # not copied: nobody else keeps arrays that are replaced here
-        self.fetched: dict[str, np.ndarray] = {}
-        self.sent = False
+        self.copy = prepared.initial  # (a) by name; not copied: nobody else keeps arrays that are replaced here
+        self.fetched: dict[str, np.ndarray] = {}  # (c) by name
+        self.sent = False  # whether the program has sent (a) since it was last reset
 
     def send(self, engine: Engine) -> None:
         """(a) to (b), because the program asks for it."""
