@@ -50,17 +50,8 @@ class View:
 def build(facts: IrFacts, look: Look = lambda checkpoint, graph: None) -> View:
     """PopART's view of the graph that a session with these facts would run.
 
-    Parameters
-    ----------
-    facts : IrFacts
-        The session.
-    look : callable
-        Called with the name of each of `CHECKPOINTS` and the graph at that stage.
-
-    Raises
-    ------
-    popart_exception
-        The loss is not produced by any op, or a clipped weight has no update.
+    `look` is called with the name of each of `CHECKPOINTS` and the graph at that stage. A loss that no op produces, and
+    a clipped weight without update, raise popart_exception.
     """
     graph = forward_graph(facts)
     protected = _protected(facts)

@@ -105,15 +105,7 @@ class Computation(Generic[P, R]):
 
 
 def add_forms(package: str, modules: Mapping[str, str]) -> None:
-    """Register the modules of another package that define forms; they are imported when one is needed.
-
-    Parameters
-    ----------
-    package : str
-        Full name of the package that holds the modules.
-    modules : mapping of str to str
-        Module -> names of the computations.
-    """
+    """Register modules of another package that define forms of computations; they are imported when one is needed."""
     _PLACES.update({name: f"{package}.{module}" for module, names in modules.items() for name in names.split()})
 
 

@@ -260,14 +260,9 @@ def direct(functions: Mapping[str, Callable[..., Any]], *since: int, arity: int 
 
 
 def add_package(package: str, modules: Mapping[str, Mapping[str, str]]) -> None:
-    """Register another package with translations; a module is imported when one of its operators is looked up.
+    """Register another package with translations, as domain -> module -> names of its operators.
 
-    Parameters
-    ----------
-    package : str
-        Full name of the package that holds the modules.
-    modules : mapping of str to mapping of str to str
-        Domain -> module -> names of its operators.
+    A module is imported when one of its operators is looked up.
     """
     _PACKAGES.append(package)
     _PLACES.update(places(package, modules))
@@ -368,14 +363,7 @@ def table(*, popart: bool = False) -> Mapping[tuple[str, str], Mapping[int, Lowe
 def resolve(domain: str, op: str, opset: int, *, popart: bool = False) -> Lowering | None:
     """The row that a node of this opset uses: the newest version not above it, or None.
 
-    Parameters
-    ----------
-    domain, op : str
-        Of the node.
-    opset : int
-        Version of the domain.
-    popart : bool
-        Whether PopART's rules hold: its rows then come before ONNX's.
+    With `popart` PopART's rules hold: its rows then come before ONNX's.
     """
     key = (normal_domain(domain), op)
     _load(key)

@@ -161,10 +161,7 @@ class Engine:
     def load_variables(self, host: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Bring the host copy of all variables to the device.
 
-        Returns
-        -------
-        dict of str to array
-            Views of device memory, for variables that no run changes; they can replace the host copies.
+        Returned are views of device memory, of variables that no run changes; they can replace the host copies.
         """
         with self._turn:
             return self._load_variables(host)

@@ -10,15 +10,7 @@ from .preparing.hyper import HyperLayout
 
 
 class OptimizerValues:
-    """The hyperparameters of the next run.
-
-    Parameters
-    ----------
-    optimizer : Optimizer or None
-        None for inference.
-    layout : HyperLayout or None
-        Places of the values in the vector that a program takes.
-    """
+    """The hyperparameters of the next run, at the places that the program's `layout` gives them; none for inference."""
 
     def __init__(self, optimizer: Optimizer | None, layout: HyperLayout | None) -> None:
         self._optimizer, self._layout = optimizer, layout

@@ -39,16 +39,7 @@ _FETCHED = "?iuf"
 def keep_start(place: Place, prepared: Prepared, engine: Engine, arrays: Mapping[str, np.ndarray]) -> None:
     """Write the file of a session that was just compiled, if it may start from one.
 
-    Parameters
-    ----------
-    place : Place
-        The file, and the model as the next process will read it.
-    prepared : Prepared
-        The session.
-    engine : Engine
-        Its compiled programs.
-    arrays : mapping of str to array
-        The arrays of `initAnchorArrays`.
+    `place` holds the model as the next process will read it, `arrays` are those of `initAnchorArrays`.
     """
     loaded, file = engine.programs.get(MAIN), prepared.cache_file
     if (

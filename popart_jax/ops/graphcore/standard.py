@@ -47,15 +47,7 @@ def form(*op_types: str, since: int = 9) -> Callable[[Form], Form]:
 
 
 def write_standard(node: ir.Node, opset: int) -> None:
-    """Replace a node of PopART by nodes of ONNX; it stays if ONNX's operators of this opset can't express it.
-
-    Parameters
-    ----------
-    node : onnx_ir.Node
-        A node in a graph.
-    opset : int
-        Opset of the model.
-    """
+    """Replace a node of PopART by nodes of ONNX; it stays if ONNX's operators of this opset can't express it."""
     write, since = _FORMS.get(node.op_type, (None, 0)) if node.domain == DOMAIN else (None, 0)
     if write is None or opset < since or node.graph is None:
         return
