@@ -61,24 +61,10 @@ from .elementwise import (
     tanh,
     where,
 )
-from .elementwise import (
-    floor as floor,
-)
-from .elementwise import (
-    log2 as log2,
-)
-from .exchange import (
-    host_load,
-    host_store,
-    io_tile_copy,
-    ipu_copy,
-    remote_load,
-    remote_load_,
-    remote_store,
-)
-from .exchange import (
-    remote_code_load as remote_code_load,
-)
+from .elementwise import floor as floor
+from .elementwise import log2 as log2
+from .exchange import host_load, host_store, io_tile_copy, ipu_copy, remote_load, remote_load_, remote_store
+from .exchange import remote_code_load as remote_code_load
 from .indexing import (
     dynamic_slice,
     dynamic_update,
@@ -153,9 +139,7 @@ from .shaping import (
     transpose,
     transpose_,
 )
-from .shaping import (
-    slice_op as slice_op,
-)
+from .shaping import slice_op as slice_op
 
 operators.enter_all({name: fn for name, fn in globals().items() if callable(fn)})
 _register(__name__, [_elementwise, _shaping, _reductions, _linalg, _nn, _indexing, _exchange])

@@ -18,7 +18,6 @@ from ...popxl.ops.collectives import OPERATORS, group_attributes, group_of, oper
 from ..graph import GraphWithNamedArgs
 from ..named_tensors import NamedTensors
 from ..rts import graph_over, through_io_tiles
-from .simple import DOMAIN
 
 _SAME_INPUTS, _SAME_GRADIENTS = "identical_inputs", "identical_grad_inputs"
 _OPPOSITE = {"": "", _SAME_INPUTS: _SAME_GRADIENTS, _SAME_GRADIENTS: _SAME_INPUTS}
@@ -32,7 +31,7 @@ def _all_reduce(
 
 
 _KINDS = {
-    kind: custom_ops.define(kind, _all_reduce, domain=DOMAIN, names=(name,), gradient=True, reads=())
+    kind: custom_ops.define(kind, _all_reduce, names=(name,), gradient=True, reads=())
     for kind, name in (
         ("ReplicatedAllReduceTP", "replicated_all_reduce_TP_out"),
         ("ReplicatedAllReduceStrided", "replicated_all_reduce_strided_out"),
@@ -149,7 +148,6 @@ def _scattered(t: popxl.Tensor, *, op: int, groups: Sequence[int]) -> Sequence[M
 _GATHER = custom_ops.define(
     "ReplicatedAllGatherStrided",
     _gather,
-    domain=DOMAIN,
     names=("replicated_all_gather_strided_out",),
     shapes=_gathered,
     gradient=True,
@@ -173,7 +171,6 @@ _LOCAL = int(OPERATORS["local"])
 _SCATTER = custom_ops.define(
     "ReplicatedReduceScatterStrided",
     _scatter,
-    domain=DOMAIN,
     names=("replicated_reduce_scatter_strided_out",),
     shapes=_scattered,
     gradient=True,

@@ -17,7 +17,6 @@ from ...popxl import custom_ops, ops
 from ...popxl import fp8_utils as host
 from ...popxl.fp8_utils import CandidateConfig as CandidateConfig
 from ...popxl.ops.utils import cast_if_needed
-from .simple import DOMAIN
 
 LARGEST_SCALE = max_scaling_bias = 31
 min_scaling_bias = -31
@@ -96,7 +95,7 @@ def _mse_scale(x: Array, /, *, dtype_name: str) -> jax.Array:
     return -(jnp.argmax(best & (ranks == (ranks[-1] + 1) // 2)).astype(jnp.int32) + min_scaling_bias)
 
 
-_FP8_SCALE = custom_ops.define("Fp8Scale", _mse_scale, domain=DOMAIN, names=("fp8_mse_scale_out",))
+_FP8_SCALE = custom_ops.define("Fp8Scale", _mse_scale, names=("fp8_mse_scale_out",))
 
 
 def fp8_mse_scale(src: popxl.Tensor, dtype: popxl.dtype = popxl.float8_143) -> popxl.Tensor:

@@ -8,7 +8,6 @@ import numpy as np
 from ... import popxl
 from ...ops.arrays import Array
 from ...popxl import custom_ops, ops
-from .simple import DOMAIN
 
 _SHIFTS = (12, 8, 4, 0)
 
@@ -22,7 +21,7 @@ def _decompress(t: Array, scale: Array, bias: Array, /, *, dim: int = -1) -> Arr
 
 
 _GROUP_QUANTIZE_DECOMPRESS = custom_ops.define(
-    "GroupQuantizeDecompress", _decompress, domain=DOMAIN, names=("group_quantize_decompress_out",)
+    "GroupQuantizeDecompress", _decompress, names=("group_quantize_decompress_out",)
 )
 
 

@@ -11,7 +11,6 @@ from ... import popxl
 from ...errors import popart_exception
 from ...ops.arrays import Array, settled
 from ...popxl import custom_ops, ops
-from .simple import DOMAIN
 
 
 def _rotate(t: Array, sin: Array, cos: Array, /, *, rotary_dim: int) -> Array:
@@ -35,7 +34,6 @@ def _turned(t: Any, sin: Any, cos: Any, rotary_dim: int) -> Any:
 _ROTARY_POS_EMBED = custom_ops.define(
     "RotaryPosEmbed",
     _rotate,
-    domain=DOMAIN,
     names=("rotary_pos_embed_out",),
     gradient=_turn_back,
     reads=("i1", "i2"),

@@ -20,7 +20,6 @@ from ...popxl._internal.placement import placement
 from ...popxl.custom_ops import Made
 from ...popxl.ops.collectives import group_attributes, group_of
 from ...popxl.ops.nn import reduction_name
-from .simple import DOMAIN
 
 REDUCTION_TYPE = Literal["mean", "sum", "none"]
 _ADD, _MAX = 0, 4
@@ -67,7 +66,6 @@ def _loss_and_softmax(logits: popxl.Tensor, indices: popxl.Tensor, *, groups: Se
 _CROSS_ENTROPY = custom_ops.define(
     "CrossEntropySharded",
     _cross_entropy,
-    domain=DOMAIN,
     names=("cross_entropy_sharded_loss", "cross_entropy_sharded_softmax"),
     shapes=_loss_and_softmax,
     gradient=True,
@@ -137,7 +135,6 @@ def _across_ipus(shards: int) -> Any:
         _ACROSS_IPUS[shards] = custom_ops.define(
             "CrossEntropyShardedWR",
             _cross_entropy_ipus,
-            domain=DOMAIN,
             class_name=f"CrossEntropyShardedWR{shards}Op",
             names=("cross_entropy_sharded_wr_loss",),
             shapes=_loss_across_ipus,
@@ -202,7 +199,6 @@ def _norm_and_statistics(t: popxl.Tensor, *_: popxl.Tensor, groups: Sequence[int
 _LAYER_NORM = custom_ops.define(
     "LayerNormDistributed",
     _layer_norm,
-    domain=DOMAIN,
     names=("layer_norm_distributed_out", "layer_norm_distributed_mean", "layer_norm_distributed_inv_std"),
     shapes=_norm_and_statistics,
     gradient=True,

@@ -11,16 +11,12 @@ from ... import popxl
 from ...ops.arrays import Array
 from ...popxl import custom_ops
 
-DOMAIN = "custom.ops"
-
 
 def _square_sum(x: Array, inverse_scale: Array, /) -> Array:
     return jnp.sum(jnp.square(x.astype(jnp.float32))) * inverse_scale.reshape(()).astype(jnp.float32)
 
 
-_GRAD_REDUCE_SQUARE_ADD = custom_ops.define(
-    "GradReduceSquareAdd", _square_sum, domain=DOMAIN, names=("grad_reduce_square_add_out",)
-)
+_GRAD_REDUCE_SQUARE_ADD = custom_ops.define("GradReduceSquareAdd", _square_sum, names=("grad_reduce_square_add_out",))
 
 
 def grad_reduce_square_add(t: popxl.Tensor, loss_scaling: int | float | popxl.Tensor) -> popxl.Tensor:
@@ -42,9 +38,7 @@ def _identity(x: Array, /, *, bs: int = 1) -> Array:
     return x
 
 
-_LINEAR_LAYOUT = custom_ops.define(
-    "LinearLayout", _identity, domain=DOMAIN, names=("linear_layout_out",), gradient=True, reads=()
-)
+_LINEAR_LAYOUT = custom_ops.define("LinearLayout", _identity, names=("linear_layout_out",), gradient=True, reads=())
 
 
 def linear_layout(t: popxl.Tensor, bs: int = 1) -> popxl.Tensor:
@@ -60,7 +54,7 @@ def _sparse_matmul(x: Array, /, *, data: Any, indices: Any, indptr: Any, cols: i
     return out.at[..., np.asarray(indices, np.int32)].add(products).astype(x.dtype)
 
 
-_SPARSE_MATMUL = custom_ops.define("SparseMatmul", _sparse_matmul, domain=DOMAIN, names=("dense_sparse_matmul_out",))
+_SPARSE_MATMUL = custom_ops.define("SparseMatmul", _sparse_matmul, names=("dense_sparse_matmul_out",))
 
 
 def dense_const_sparse_matmul(lhs: popxl.Tensor, rhs: Any, output_cols: int) -> popxl.Tensor:
