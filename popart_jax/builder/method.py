@@ -67,32 +67,18 @@ _DEBUG_WORDS = ("debugContext", "debugPrefix")  # the second is the older name o
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One builder method.
-
-    Attributes
-    ----------
-    name, domain, op : str
-        The method, and the operator that it adds.
-    parameters : tuple of Parameter
-        In order, the debug context included.
-    outputs : int or str
-        How many outputs it returns: a number, "n" for the parameter num_outputs, "each" for one per entry of args.
-    most_outputs : int or None
-        Limit of num_outputs, where the operator has one.
-    write : callable or None
-        Converts the node's parts where its attributes are not simply the arguments.
-    bodies : BodyTypes or None
-        For operators that hold a graph: how types pass through it.
-    """
+    """One builder method."""
 
     name: str
-    domain: str
+    domain: str  # of the operator that it adds
     op: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[Parameter, ...]  # in order, the debug context included
+    # how many outputs it returns: a number, "n" for the parameter num_outputs, "each" for one per entry of args
     outputs: int | str
-    most_outputs: int | None = None
+    most_outputs: int | None = None  # limit of num_outputs, where the operator has one
+    # converts the node's parts where its attributes are not simply the arguments
     write: Callable[[NodeParts], None] | None = None
-    bodies: BodyTypes | None = None
+    bodies: BodyTypes | None = None  # for operators that hold a graph: how types pass through it
 
     @property
     def debug_parameter(self) -> str:

@@ -23,23 +23,13 @@ from ..lowering.resolve import find, has_effect, needs
 
 @dataclass(frozen=True)
 class BatchParts:
-    """How the batch is cut.
+    """How the batch is cut."""
 
-    Attributes
-    ----------
-    factor : int
-        Number of parts.
-    axes : mapping of str to int
-        The dimension to cut of each tensor that exists in parts: streams, and results of operators that take parts.
-    shapes : mapping of str to tuple of int
-        The shapes of these tensors as wholes.
-    in_turn : bool
-        A part starts when the one before has ended. Otherwise each operator computes all parts before the next one.
-    """
-
-    factor: int
+    factor: int  # number of parts
+    # the dimension to cut of each tensor that exists in parts: streams, and results of operators that take parts
     axes: Mapping[str, int]
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int, ...]]  # the shapes of these tensors as wholes
+    # a part starts when the one before has ended. Otherwise each operator computes all parts before the next one.
     in_turn: bool
 
     @cached_property

@@ -18,27 +18,13 @@ GRADIENT = "Gradient___"
 
 @dataclass(frozen=True)
 class Tracking:
-    """Which gradients automatic loss scaling watches, and how it changes the factor.
+    """Which gradients automatic loss scaling watches, and how it changes the factor."""
 
-    Attributes
-    ----------
-    tracked : tuple of str
-        Tensors whose gradients are counted.
-    edge : float
-        Magnitudes from here on count as large.
-    threshold : float
-        Share of large elements above which the factor is halved.
-    period : int
-        Batches between decisions.
-    histogram_counters, update_counter : tuple of str, str
-        Names of the INT32 counters, when the period is more than 1.
-    """
-
-    tracked: tuple[str, ...]
-    edge: float
-    threshold: float
-    period: int = 1
-    histogram_counters: tuple[str, ...] = ()
+    tracked: tuple[str, ...]  # tensors whose gradients are counted
+    edge: float  # magnitudes from here on count as large
+    threshold: float  # share of large elements above which the factor is halved
+    period: int = 1  # batches between decisions
+    histogram_counters: tuple[str, ...] = ()  # names of INT32 counters, when the period is more than 1
     update_counter: str = ""
 
 
@@ -134,21 +120,11 @@ def begin(training: Training, carried: Mapping[str, Any], hyper: Any) -> Scaling
 
 @dataclass(frozen=True)
 class ScaleChange:
-    """The change of the loss scale since the last update, where optimizer state follows it.
+    """The change of the loss scale since the last update, where optimizer state follows it."""
 
-    Attributes
-    ----------
-    ratio : scalar or None
-        The change; None where no state follows it.
-    state : dict of str to scalar
-        The variable that stores the scale, with its new value.
-    shown : dict of str to scalar
-        Anchorable tensors.
-    """
-
-    ratio: Any
-    state: Mapping[str, Any]
-    shown: Mapping[str, Any]
+    ratio: Any  # the change; None where no state follows it
+    state: Mapping[str, Any]  # the variable that stores the scale, with its new value
+    shown: Mapping[str, Any]  # anchorable tensors
 
 
 def scale_change(training: Training, carried: Mapping[str, Any], hyper: Any) -> ScaleChange:

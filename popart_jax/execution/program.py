@@ -46,27 +46,14 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """An anchor: a tensor that is returned to the host.
+    """An anchor: a tensor that is returned to the host."""
 
-    Attributes
-    ----------
-    name : str
-        The anchored tensor.
-    source : str
-        The tensor whose value is returned; it differs from `name` for aliases such as stashed tensors.
-    period : int
-        A value is kept every so many micro-batches of a step: 1 keeps all, their total number only the last.
-    total : bool
-        Return the sum over the step instead.
-    final : bool
-        The last value is asked for: of a variable, the one after the last update. With gradient accumulation, a period
-        of the whole step does not return that one.
-    """
-
-    name: str
-    source: str
-    period: int
-    total: bool = False
+    name: str  # the anchored tensor
+    source: str  # the tensor whose value is returned; it differs from `name` for aliases such as stashed tensors
+    period: int  # a value is kept every so many micro-batches of a step: 1 keeps all, their total number only the last
+    total: bool = False  # return the sum over the step instead
+    # the last value is asked for: of a variable, the one after the last update. With gradient accumulation, a period of
+    # the whole step does not return that one.
     final: bool = False
 
     def slots(self, structure: Structure) -> int:
@@ -76,27 +63,15 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A tensor that lives on the device between runs.
+    """A tensor that lives on the device between runs."""
 
-    Attributes
-    ----------
-    type : Type
-        Type of one replica's value.
-    groups : tuple of tuple of int
-        Replicas that share a value; ordinary variables have a single group with all replicas.
-    drifts : bool
-        Each replica changes its own value (running statistics).
-    order : tuple of int or None
-        Permutation of the dimensions on the device; None if they are as in the model.
-    split : tuple of (str or None)
-        Mesh axis along which each of the model's leading dimensions is split; empty for none.
-    """
-
-    type: Type
+    type: Type  # type of one replica's value
+    # replicas that share a value; ordinary variables have a single group with all replicas
     groups: tuple[tuple[int, ...], ...] = ((0,),)
-    drifts: bool = False
+    drifts: bool = False  # each replica changes its own value (running statistics)
+    # permutation of the dimensions on the device; None if they are as in the model
     order: tuple[int, ...] | None = None
-    split: tuple[Any, ...] = ()
+    split: tuple[Any, ...] = ()  # mesh axis along which each of the model's leading dimensions is split; empty for none
 
     @property
     def individual(self) -> bool:
@@ -117,111 +92,50 @@ class Variable:
 
 @dataclass(frozen=True)
 class Training:
-    """The training part of a program.
+    """The training part of a program."""
 
-    Attributes
-    ----------
-    loss : str
-        Name of the scalar that is minimised.
-    loss_type : Type
-        Its type.
-    rules : mapping of str to Rule
-        Update of each trained weight.
-    hyper : mapping of str to (mapping of str to int)
-        Per weight, the index of each scalar in the vector of hyperparameters.
-    loss_scale : int
-        Index of the loss scale.
-    clips : tuple of (tuple of str, float)
-        Weights of each clip group and its largest norm.
-    wide_loss : bool
-        The loss operator computes in float32, so that loss scales beyond half precision's range can be used.
-    scaling : Tracking or None
-        Automatic loss scaling.
-    scaled_state : bool
-        Adam's moments are multiplied by the loss scale, which may change.
-    again : frozenset of str
-        Results of the operators that the backward pass runs again, where it needs these.
-    inverse_scales : mapping of str to int
-        With automatic loss scaling: tensor name and index of each scalar that is the inverse loss scale.
-    counter : str
-        Name of the tensor that counts micro-batches for the running mean; empty without one.
-    """
-
-    loss: str
-    loss_type: Type
-    rules: Mapping[str, Rule]
-    hyper: Mapping[str, Mapping[str, int]]
-    loss_scale: int
-    clips: tuple[tuple[tuple[str, ...], float], ...] = ()
+    loss: str  # name of the scalar that is minimised
+    loss_type: Type  # type of that scalar
+    rules: Mapping[str, Rule]  # update of each trained weight
+    hyper: Mapping[str, Mapping[str, int]]  # per weight, the index of each scalar in the vector of hyperparameters
+    loss_scale: int  # index of the loss scale
+    clips: tuple[tuple[tuple[str, ...], float], ...] = ()  # weights of each clip group and its largest norm
+    # the loss operator computes in float32, so that loss scales beyond half precision's range can be used
     wide_loss: bool = False
-    scaling: Any = None
-    scaled_state: bool = False
+    scaling: Any = None  # automatic loss scaling
+    scaled_state: bool = False  # Adam's moments are multiplied by the loss scale, which may change
+    # results of the operators that the backward pass runs again, where it needs these
     again: frozenset[str] = frozenset()
+    # with automatic loss scaling: tensor name and index of each scalar that is the inverse loss scale
     inverse_scales: Mapping[str, int] = field(default_factory=dict[str, int])
-    counter: str = ""
+    counter: str = ""  # name of the tensor that counts micro-batches for the running mean; empty without one
 
 
 @dataclass(frozen=True)
 class Program:
-    """A step program before it is compiled.
+    """A step program before it is compiled."""
 
-    Attributes
-    ----------
-    graph : onnx_ir.Graph
-        Main graph.
-    opsets, options, training_mode :
-        Settings for the interpreter.
-    structure : Structure
-        Loops.
-    streams : mapping of str to Type
-        Inputs fed by the host, per micro-batch and replica.
-    broadcast : frozenset of str
-        Streams that all replicas share.
-    variables : mapping of str to Variable
-        Tensors that are resident on the device.
-    copies : mapping of str to str
-        Variables that take the value of another tensor after each micro-batch.
-    anchors : tuple of Anchor
-        Tensors that are returned.
-    types : mapping of str to Type
-        Types of graph tensors that anchors and probes refer to.
-    training : Training or None
-        The update; None for inference.
-    random : bool
-        Whether the graph draws random numbers.
-    scalars : mapping of str to int
-        Indices of scalars in the vector of hyperparameters, by tensor name.
-    parts : int
-        Devices of each replica.
-    spread : frozenset of str
-        Streams whose batch is split over the devices of a replica.
-    generators : bool
-        Whether stochastic rounding has a random state of its own, apart from the seed.
-    batch : BatchParts or None
-        How the batch is cut into parts that are computed one after the other.
-    memo : OpMemo
-        Cache of traced operators.
-    """
-
-    graph: ir.Graph
+    graph: ir.Graph  # main graph
     opsets: Mapping[str, int]
-    structure: Structure
-    streams: Mapping[str, Type]
-    variables: Mapping[str, Variable]
-    anchors: tuple[Anchor, ...]
-    types: Mapping[str, Type]
+    structure: Structure  # loops
+    streams: Mapping[str, Type]  # inputs fed by the host, per micro-batch and replica
+    variables: Mapping[str, Variable]  # tensors that are resident on the device
+    anchors: tuple[Anchor, ...]  # tensors that are returned
+    types: Mapping[str, Type]  # types of graph tensors that anchors and probes refer to
     options: OperatorOptions = DEFAULTS
     training_mode: bool = False
-    broadcast: frozenset[str] = frozenset()
+    broadcast: frozenset[str] = frozenset()  # streams that all replicas share
+    # variables that take the value of another tensor after each micro-batch
     copies: Mapping[str, str] = field(default_factory=dict[str, str])
-    training: Training | None = None
-    random: bool = False
+    training: Training | None = None  # the update; None for inference
+    random: bool = False  # whether the graph draws random numbers
+    # indices of scalars in the vector of hyperparameters, by tensor name
     scalars: Mapping[str, int] = field(default_factory=dict[str, int])
-    parts: int = 1
-    spread: frozenset[str] = frozenset()
-    generators: bool = False
-    batch: BatchParts | None = None
-    memo: OpMemo = field(default_factory=OpMemo, repr=False, compare=False)
+    parts: int = 1  # devices of each replica
+    spread: frozenset[str] = frozenset()  # streams whose batch is split over the devices of a replica
+    generators: bool = False  # whether stochastic rounding has a random state of its own, apart from the seed
+    batch: BatchParts | None = None  # how the batch is cut into parts that are computed one after the other
+    memo: OpMemo = field(default_factory=OpMemo, repr=False, compare=False)  # cache of traced operators
 
     @property
     def shared_memo(self) -> OpMemo | None:

@@ -15,14 +15,9 @@ class Room:
     """Memory that a run needs in addition to its arguments.
 
     XLA allocates it after the old state was donated; if the allocation failed then, the weights would be lost.
-
-    Attributes
-    ----------
-    size : int
-        Bytes; 0 where they are too few to be worth a check before each run.
     """
 
-    size: int
+    size: int  # bytes; 0 where they are too few to be worth a check before each run
 
     @classmethod
     def of(cls, size: int) -> Room:

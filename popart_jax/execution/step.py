@@ -24,21 +24,11 @@ StepFunction = Callable[[Tensors, Tensors, Tensors], tuple[Mapping[str, Any], Ma
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """An array that the host passes to each run.
+    """An array that the host passes to each run."""
 
-    Attributes
-    ----------
-    type : Type
-        Type of one replica's part.
-    axis : int or None
-        Index of the replica dimension in the array of all replicas; None where they share one.
-    split : tuple of (str or None)
-        Mesh axes along which the dimensions of one replica's part are split.
-    """
-
-    type: Type
-    axis: int | None = None
-    split: tuple[Any, ...] = ()
+    type: Type  # type of one replica's part
+    axis: int | None = None  # index of the replica dimension in the array of all replicas; None where they share one
+    split: tuple[Any, ...] = ()  # mesh axes along which the dimensions of one replica's part are split
 
     def whole(self, replicas: int) -> tuple[int, ...]:
         """Shape of the array of all `replicas`."""
@@ -48,36 +38,19 @@ class Fed:
 
 @dataclass(frozen=True)
 class Step:
-    """A function that is compiled as one program, with its arguments and results.
+    """A function that is compiled as one program, with its arguments and results."""
 
-    Attributes
-    ----------
-    function : callable
-        ``(state, fixed, fed) -> (new state, results)`` of one replica; each of them is a dictionary by name.
-    state : mapping of str to Variable
-        Resident arrays that a run replaces; the old ones are donated.
-    fixed : mapping of str to Variable
-        Resident arrays that a run only reads.
-    fed : mapping of str to Fed
-        Arrays that the host passes.
-    results : mapping of str to (int or None)
-        Index of the replica dimension in each array that a run returns in addition to the new state.
-    replicas : int
-        Number of replicas of all processes together.
-    created : frozenset of str
-        State that the function creates without reading its old value.
-    parts : int
-        Number of devices of each replica.
-    """
-
+    # ``(state, fixed, fed) -> (new state, results)`` of one replica; each of them is a dictionary by name
     function: StepFunction
-    state: Mapping[str, Variable]
-    fixed: Mapping[str, Variable]
-    fed: Mapping[str, Fed]
+    state: Mapping[str, Variable]  # resident arrays that a run replaces; the old ones are donated
+    fixed: Mapping[str, Variable]  # resident arrays that a run only reads
+    fed: Mapping[str, Fed]  # arrays that the host passes
+    # index of the replica dimension in each array that a run returns in addition to the new state
     results: Mapping[str, int | None]
-    replicas: int = 1
+    replicas: int = 1  # number of replicas of all processes together
+    # state that the function creates without reading its old value
     created: frozenset[str] = field(default_factory=frozenset[str])
-    parts: int = 1
+    parts: int = 1  # number of devices of each replica
 
     @cached_property
     def taken(self) -> tuple[str, ...]:

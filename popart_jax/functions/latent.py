@@ -22,25 +22,13 @@ _FORM = "StraightThroughDequantize"
 
 @dataclass(frozen=True)
 class Latent:
-    """Quantisation of one integer weight.
+    """Quantisation of one integer weight."""
 
-    Attributes
-    ----------
-    dtype : onnx_ir.DataType
-        Type of the integers.
-    scale : ndarray
-        Scale of the whole tensor, per index of `axis`, or per block along it.
-    zero : ndarray or None
-        Zero points.
-    axis, block : int
-        Axis of the scales and size of their blocks; a size of 0 means no blocks.
-    """
-
-    dtype: ir.DataType
-    scale: np.ndarray
-    zero: np.ndarray | None
-    axis: int
-    block: int
+    dtype: ir.DataType  # type of the integers
+    scale: np.ndarray  # scale of the whole tensor, per index of `axis`, or per block along it
+    zero: np.ndarray | None  # zero points
+    axis: int  # axis of the scales
+    block: int  # size of their blocks; 0 means no blocks
 
     def real(self, whole: np.ndarray) -> np.ndarray:
         """The dequantised weight."""

@@ -63,20 +63,11 @@ def fsdp(shapes: Shapes, mesh: Mesh, axis: str) -> dict[str, PartitionSpec]:
 
 @dataclass(frozen=True)
 class TensorSplit:
-    """Partition of a graph for tensor parallelism.
+    """Partition of a graph for tensor parallelism."""
 
-    Attributes
-    ----------
-    specs : dict of str to PartitionSpec
-        Split of each weight; empty for replicated ones.
-    split : set of str
-        Activations that are split by features.
-    summed : set of str
-        Activations that are partial sums, to be reduced over the devices.
-    """
-
-    specs: dict[str, PartitionSpec]
-    split: set[str] = field(default_factory=set[str])
+    specs: dict[str, PartitionSpec]  # split of each weight; empty for replicated ones
+    split: set[str] = field(default_factory=set[str])  # activations that are split by features
+    # activations that are partial sums, to be reduced over the devices
     summed: set[str] = field(default_factory=set[str])
 
 

@@ -16,24 +16,12 @@ from . import partition
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShardedFunction:
-    """``fn(params, inputs, key=None) -> outputs`` on a mesh of devices; GSPMD adds the communication between them.
+    """``fn(params, inputs, key=None) -> outputs`` on a mesh of devices; GSPMD adds the communication between them."""
 
-    Attributes
-    ----------
-    fn : callable
-        The function on one device.
-    mesh : Mesh
-        The devices.
-    specs : mapping of str to PartitionSpec
-        Partition spec of each parameter.
-    batch : str or None
-        Mesh axis along which the first dimension of inputs is split.
-    """
-
-    fn: Callable[..., Any]
-    mesh: Mesh
-    specs: Mapping[str, PartitionSpec]
-    batch: str | None
+    fn: Callable[..., Any]  # the function on one device
+    mesh: Mesh  # the devices
+    specs: Mapping[str, PartitionSpec]  # partition spec of each parameter
+    batch: str | None  # mesh axis along which the first dimension of inputs is split
 
     def __call__(self, params: Mapping[str, Any], inputs: Any, key: jax.Array | None = None, **keywords: Any) -> Any:
         """Outputs by name; gradients of `params` have the same split as these.

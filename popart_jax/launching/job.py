@@ -12,37 +12,17 @@ RESUME = "POPART_JAX_RESUME"
 
 @dataclass(frozen=True)
 class Job:
-    """One process of a job.
+    """One process of a job."""
 
-    Attributes
-    ----------
-    coordinator : str or None
-        Address of process 0; None if JAX reads it from the cluster's environment.
-    processes, index : int
-        Number of processes, and the index of this one.
-    replicas : int or None
-        Replicas of all processes; None: as many as the job has devices.
-    devices : int
-        Devices of each process.
-    first_device : int or None
-        Index on the host of this process's first accelerator; None: it has all of them.
-    ipus : int
-        IPUs per replica, as PopDist tells programs.
-    timeout : int
-        Seconds within which all processes must have joined.
-    cluster : str or None
-        JAX's name of the cluster's kind; None if JAX detects it.
-    """
-
-    coordinator: str | None
+    coordinator: str | None  # address of process 0; None if JAX reads it from the cluster's environment
     processes: int = 1
-    index: int = 0
-    replicas: int | None = None
-    devices: int = 1
-    first_device: int | None = None
-    ipus: int = 1
-    timeout: int = 300
-    cluster: str | None = None
+    index: int = 0  # of this process
+    replicas: int | None = None  # replicas of all processes; None: as many as the job has devices
+    devices: int = 1  # devices of each process
+    first_device: int | None = None  # index on the host of this process's first accelerator; None: it has all of them
+    ipus: int = 1  # IPUs per replica, as PopDist tells programs
+    timeout: int = 300  # seconds within which all processes must have joined
+    cluster: str | None = None  # JAX's name of the cluster's kind; None if JAX detects it
 
     def text(self) -> str:
         """The job as one argument of a command line."""

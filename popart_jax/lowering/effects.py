@@ -148,20 +148,13 @@ def settle(
 
 @dataclass
 class Program:
-    """State that a running program keeps outside its tensors.
+    """State that a running program keeps outside its tensors."""
 
-    Attributes
-    ----------
-    state : dict of str to array
-        Named arrays that nodes read and replace: stream contents and cursors, remote buffers.
-    functions : dict
-        Traced functions of the graphs that are called, shared by all call sites.
-    options : mapping
-        Facts of the run: micro-batches per stream, replicas, session options.
-    """
-
+    # named arrays that nodes read and replace: stream contents and cursors, remote buffers
     state: dict[str, Any] = field(default_factory=dict[str, Any])
+    # traced functions of the graphs that are called, shared by all call sites
     functions: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    # facts of the run: micro-batches per stream, replicas, session options
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def inner(self, state: dict[str, Any]) -> Program:

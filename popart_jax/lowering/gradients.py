@@ -24,28 +24,17 @@ Pull = Callable[[tuple[Any, ...]], tuple[jax.Array, ...]]
 
 @dataclass(frozen=True)
 class Template:
-    """The forward node of a gradient operator.
+    """The forward node of a gradient operator."""
 
-    Attributes
-    ----------
-    domain, op_type, version
-        Identify its translation.
-    operands : tuple
-        For each input: its position among the gradient operator's inputs, its value as an array if tracing needs it, or
-        its (shape, type); None if absent.
-    wanted, gradients : tuple of int
-        Inputs whose gradients are computed, and outputs whose gradients are given.
-    n_outputs : int
-        Number of outputs.
-    """
-
-    domain: str
+    domain: str  # of its translation, as type and version
     op_type: str
     version: int
+    # for each input: its position among the gradient operator's inputs, its value as an array if tracing needs it, or
+    # its (shape, type); None if absent
     operands: tuple[Any, ...]
-    wanted: tuple[int, ...]
-    gradients: tuple[int, ...]
-    n_outputs: int
+    wanted: tuple[int, ...]  # inputs whose gradients are computed
+    gradients: tuple[int, ...]  # outputs whose gradients are given
+    n_outputs: int  # number of outputs
 
 
 def vjp(*args: Any, node: NodeRef, walk: Context) -> tuple[Any, ...]:

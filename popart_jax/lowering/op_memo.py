@@ -57,15 +57,9 @@ _MOVES = object()
 
 @dataclass(frozen=True)
 class OpMemo:
-    """Traced operators, by translation, attributes and types of operands.
+    """Traced operators, by translation, attributes and types of operands."""
 
-    Attributes
-    ----------
-    types_only : bool
-        Results are placeholders, which nothing computes.
-    """
-
-    types_only: bool = False
+    types_only: bool = False  # results are placeholders, which nothing computes
     _known: dict[Any, _Traced | None] = field(default_factory=dict[Any, "_Traced | None"])
 
     def for_types(self) -> OpMemo:

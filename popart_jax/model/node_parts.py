@@ -35,43 +35,21 @@ def reduction_as_text(parts: NodeParts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SubgraphNode:
-    """A node that holds a graph, while it is built.
+    """A node that holds a graph, while it is built."""
 
-    Attributes
-    ----------
-    label : str
-        The program's name for the node.
-    arguments : sequence of (element type, shape)
-        Types of its inputs.
-    first : array or None
-        Its first input, where that is a constant.
-    attributes : mapping
-        Its attributes by name, without the graphs.
-    outputs : int
-        The requested number of outputs.
-    """
-
-    label: str
-    arguments: Sequence[Type]
-    first: np.ndarray | None
-    attributes: Mapping[str, Any]
-    outputs: int
+    label: str  # the program's name for the node
+    arguments: Sequence[Type]  # types of its inputs
+    first: np.ndarray | None  # its first input, where that is a constant
+    attributes: Mapping[str, Any]  # its attributes by name, without the graphs
+    outputs: int  # the requested number of outputs
 
 
 @dataclass(frozen=True, slots=True)
 class BodyTypes:
-    """Type rules of an operator with a subgraph.
+    """Type rules of an operator with a subgraph."""
 
-    Attributes
-    ----------
-    passed : callable
-        From the node to the types of the graph's inputs.
-    returned : callable
-        From the node and the types of the graph's outputs to the types of the node's outputs.
-    complaint : callable
-        From the node, the graph's attribute and its numbers of inputs and outputs to an error text, '' if they fit.
-    """
-
-    passed: Callable[[SubgraphNode], Sequence[Type]]
+    passed: Callable[[SubgraphNode], Sequence[Type]]  # from the node to the types of the graph's inputs
+    # from the node and the types of the graph's outputs to the types of the node's outputs
     returned: Callable[[SubgraphNode, Sequence[Type]], Sequence[Type]]
+    # from the node, the graph's attribute and its numbers of inputs and outputs to an error text, '' if they fit
     complaint: Callable[[SubgraphNode, str, int, int], str] = lambda node, name, inputs, outputs: ""

@@ -37,21 +37,11 @@ OPTIMIZER_STATE = tuple({**EXPOSED, **INTERNAL}[key] for key in _STATE_KEYS)
 
 @dataclass(frozen=True, slots=True)
 class SessionModel:
-    """A model as a session gets it.
+    """A model as a session gets it."""
 
-    Attributes
-    ----------
-    source : StrippedModel
-        As read; `modelToHost` writes a copy of it with new values.
-    model : onnx_ir.Model
-        The model to run: shapes of inputs known, functions inlined, unread initializers removed.
-    optimizer_state : dict of str to tensor
-        Initializers under names of optimizer state.
-    """
-
-    source: StrippedModel
-    model: ir.Model
-    optimizer_state: dict[str, ir.TensorProtocol]
+    source: StrippedModel  # as read; `modelToHost` writes a copy of it with new values
+    model: ir.Model  # the model to run: shapes of inputs known, functions inlined, unread initializers removed
+    optimizer_state: dict[str, ir.TensorProtocol]  # initializers under names of optimizer state
 
 
 @phase("load")

@@ -14,27 +14,13 @@ from .rules import Reduction, Rule, Slot, Weight, rule_for
 
 @dataclass(frozen=True)
 class ScalarPlaces:
-    """Positions of all scalars in the vector; constants have one too, so that they take part in the same arithmetic.
+    """Positions of all scalars in the vector; constants have one too, so that they take part in the same arithmetic."""
 
-    Attributes
-    ----------
-    weights : mapping of str to Weight
-        The trained weights.
-    reduction : Reduction
-        How their gradients combine.
-    places : mapping of str to (mapping of str to int)
-        For each weight, positions by base name of the scalar.
-    size : int
-        Length of the vector.
-    loss_scale : int
-        Position of the loss scale.
-    """
-
-    weights: Mapping[str, Weight]
-    reduction: Reduction
-    places: Mapping[str, Mapping[str, int]]
-    size: int
-    loss_scale: int = 0
+    weights: Mapping[str, Weight]  # the trained weights
+    reduction: Reduction  # how their gradients combine
+    places: Mapping[str, Mapping[str, int]]  # for each weight, positions by base name of the scalar
+    size: int  # length of the vector
+    loss_scale: int = 0  # position of the loss scale
 
     @classmethod
     def noted(cls, note: Mapping[str, Any]) -> ScalarPlaces:

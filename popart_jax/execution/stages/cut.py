@@ -13,30 +13,16 @@ from ..program import Program
 
 @dataclass
 class Unit:
-    """Nodes of one place (virtual graph or pipeline stage) that run together.
+    """Nodes of one place (virtual graph or pipeline stage) that run together."""
 
-    Attributes
-    ----------
-    level : int
-        Number of changes of place on the longest path to here; units of one level do not depend on each other.
-    device : int
-        Number of the virtual graph.
-    reads : dict of str
-        Tensors that other units compute (the keys, in order).
-    makes : dict of str
-        Tensors that other units read, and the loss if it is computed here.
-    bound : dict of str
-        Streams and variables that it reads.
-    inside : set of str
-        All tensors that it computes.
-    """
-
-    level: int
-    device: int
+    level: int  # number of changes of place on the longest path to here; units of one level do not depend on each other
+    device: int  # number of the virtual graph
+    # tensors that other units compute (the keys, in order)
     reads: dict[str, None] = field(default_factory=dict[str, None])
+    # tensors that other units read, and the loss if it is computed here
     makes: dict[str, None] = field(default_factory=dict[str, None])
-    bound: dict[str, None] = field(default_factory=dict[str, None])
-    inside: set[str] = field(default_factory=set[str])
+    bound: dict[str, None] = field(default_factory=dict[str, None])  # streams and variables that it reads
+    inside: set[str] = field(default_factory=set[str])  # all tensors that it computes
 
 
 def cut(program: Program, *, pipelined: bool) -> list[Unit]:

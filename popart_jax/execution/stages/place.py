@@ -30,15 +30,9 @@ def always(axes: Axes) -> Callable[..., Axes]:
 
 @dataclass(frozen=True)
 class Place:
-    """The devices on which a stage runs.
+    """The devices on which a stage runs."""
 
-    Attributes
-    ----------
-    devices : tuple of jax.Device
-        One per replica, or a single one that runs all replicas.
-    """
-
-    devices: tuple[Any, ...]
+    devices: tuple[Any, ...]  # one per replica, or a single one that runs all replicas
 
     @cached_property
     def mesh(self) -> Mesh | None:

@@ -138,18 +138,10 @@ def has_code(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Sealed:
-    """The programs of a file that this user's key sealed.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    key : str
-        The key that the file must have.
-    """
+    """The programs of a file that this user's key sealed."""
 
     path: Path
-    key: str
+    key: str  # the key that the file must have
 
     def load(self, handle: str) -> Any:
         """A compiled program, None if there is none with this handle; its arguments and results are flat.

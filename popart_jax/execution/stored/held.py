@@ -17,26 +17,14 @@ from ..program import Variable
 
 @dataclass(frozen=True)
 class ResidentState:
-    """Resident arrays of a session, to be stored and restored.
+    """Resident arrays of a session, to be stored and restored."""
 
-    Attributes
-    ----------
-    arrays : mapping of str to jax.Array
-        Arrays that runs change, by name, in their layout on the devices.
-    variables : mapping of str to Variable
-        Descriptions of those that are variables.
-    replace : callable
-        Replaces the arrays, by name, and the facts.
-    facts : mapping of str to JSON
-        Other state that decides how the program continues.
-    model : mapping of str to str
-        Facts that must be equal in a program that continues from this state.
-    """
-
-    arrays: Mapping[str, jax.Array]
-    variables: Mapping[str, Variable]
-    replace: Callable[[Mapping[str, jax.Array], Mapping[str, Any]], None]
+    arrays: Mapping[str, jax.Array]  # arrays that runs change, by name, in their layout on the devices
+    variables: Mapping[str, Variable]  # descriptions of those that are variables
+    replace: Callable[[Mapping[str, jax.Array], Mapping[str, Any]], None]  # replaces the arrays, by name, and the facts
+    # other state that decides how the program continues
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # facts that must be equal in a program that continues from this state
     model: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def plain(self) -> dict[str, jax.Array]:

@@ -27,72 +27,36 @@ _MOST = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Padded:
-    """A value that is padded along one axis.
+    """A value that is padded along one axis."""
 
-    Attributes
-    ----------
-    axis : int
-        The padded axis, counted from the end (1 is the last).
-    index : bool
-        The value holds positions; its padding are positions outside of every tensor.
-    given : bool
-        The user gave the size. The value is then followed only so that nothing is read at its padding.
-    live : array of bool or None
-        Mask of the valid entries along the axis. None for a size that the user gave.
-    maker : str
-        The operator whose result was padded.
-    """
-
-    axis: int
-    index: bool
+    axis: int  # the padded axis, counted from the end (1 is the last)
+    index: bool  # the value holds positions; its padding are positions outside of every tensor
+    # the user gave the size. The value is then followed only so that nothing is read at its padding.
     given: bool = False
+    # mask of the valid entries along the axis. None for a size that the user gave.
     live: Any = field(default=None, compare=False, repr=False)
-    maker: str = field(default="NonZero", compare=False)
+    maker: str = field(default="NonZero", compare=False)  # the operator whose result was padded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SizeDependent:
-    """Numbers computed from the size of a padded value; while tracing, they are those of the padded size.
+    """Numbers computed from the size of a padded value; while tracing, they are those of the padded size."""
 
-    Attributes
-    ----------
-    value : array
-        The numbers as the true size gives them.
-    spots : array of bool
-        Which of them depend on that size.
-    maker : str
-        The operator whose result was padded.
-    """
-
-    value: Any
-    spots: np.ndarray
-    maker: str
+    value: Any  # the numbers as the true size gives them
+    spots: np.ndarray  # which of them depend on that size
+    maker: str  # the operator whose result was padded
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Uncut:
-    """A padded result of a compiled program, for whoever calls it from the host, or of an inner graph.
+    """A padded result of a compiled program, for whoever calls it from the host, or of an inner graph."""
 
-    Attributes
-    ----------
-    value : array
-        The result with its padding.
-    live : array of bool
-        Mask of the valid entries along the axis.
-    axis : int
-        The padded axis, counted from the end (1 is the last).
-    index : bool
-        The value holds positions.
-    maker : str
-        The operator whose result was padded.
-    """
-
-    value: Any
-    live: Any
-    axis: int = field(metadata={"static": True})
-    index: bool = field(default=False, metadata={"static": True})
-    maker: str = field(default="NonZero", metadata={"static": True})
+    value: Any  # the result with its padding
+    live: Any  # mask of the valid entries along the axis
+    axis: int = field(metadata={"static": True})  # the padded axis, counted from the end (1 is the last)
+    index: bool = field(default=False, metadata={"static": True})  # the value holds positions
+    maker: str = field(default="NonZero", metadata={"static": True})  # the operator whose result was padded
 
     @classmethod
     def of(cls, value: Any, mark: Padded) -> Uncut:

@@ -35,20 +35,12 @@ _MOST_SPREAD = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A program in two halves: ``late(*early(*known), *others)`` is ``program(*args)``.
+    """A program in two halves: ``late(*early(*known), *others)`` is ``program(*args)``."""
 
-    Attributes
-    ----------
-    early : callable
-        Takes the known arguments, in order, and computes what `late` reads of them.
-    late : callable
-        The rest of the program: takes the results of `early`, then the other arguments in order.
-    passed : tuple of int or None
-        For each result of `early`: the index of the argument that it is, None if it is computed.
-    """
-
-    early: Callable[..., tuple[Any, ...]]
+    early: Callable[..., tuple[Any, ...]]  # takes the known arguments, in order, and computes what `late` reads of them
+    # the rest of the program: takes the results of `early`, then the other arguments in order
     late: Callable[..., list[Any]]
+    # for each result of `early`: the index of the argument that it is, None if it is computed
     passed: tuple[int | None, ...]
 
 

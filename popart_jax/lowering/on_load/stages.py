@@ -20,20 +20,11 @@ _RUNS_ONCE = {"xla_backend_optimization_level": "0"}
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A program as two traced ones: the part that depends on weights alone, and the rest.
+    """A program as two traced ones: the part that depends on weights alone, and the rest."""
 
-    Attributes
-    ----------
-    prepare : jax.stages.Traced
-        Takes the weights and computes the values that `step` reads in their place.
-    step : jax.stages.Traced
-        The program, which takes the values computed from the weights in place of the weights.
-    passed : tuple of int or None
-        For each of these values: the index of the weight that it is, None if it is the next result of `prepare`.
-    """
-
-    prepare: Any
-    step: Any
+    prepare: Any  # takes the weights and computes the values that `step` reads in their place
+    step: Any  # the program, which takes the values computed from the weights in place of the weights
+    # for each of these values: the index of the weight that it is, None if it is the next result of `prepare`
     passed: tuple[int | None, ...]
 
 

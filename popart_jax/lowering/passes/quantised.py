@@ -20,21 +20,11 @@ _BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 
 @dataclass(frozen=True)
 class _Dequantised:
-    """A value that is the result of a DequantizeLinear of bytes.
+    """A value that is the result of a DequantizeLinear of bytes."""
 
-    Attributes
-    ----------
-    node : onnx_ir.Node
-        That node.
-    order : tuple of int or None
-        Permutation of a Transpose after it, None if there is none.
-    axis : int or None
-        The dimension of the value along which the scales run; None for a single scale.
-    """
-
-    node: ir.Node
-    order: tuple[int, ...] | None
-    axis: int | None
+    node: ir.Node  # that node
+    order: tuple[int, ...] | None  # permutation of a Transpose after it, None if there is none
+    axis: int | None  # the dimension of the value along which the scales run; None for a single scale
 
     def operands(self, graph: ir.Graph, at: ir.Node) -> list[ir.Value | None]:
         """Bytes in the layout of the value, scale and zero point."""

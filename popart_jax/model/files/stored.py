@@ -20,30 +20,15 @@ from ..checks.structure import bodies, every_node
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """One stored floating point tensor.
+    """One stored floating point tensor."""
 
-    Attributes
-    ----------
-    name : str
-        Of the initializer or of the Constant node's output; with the owner's name before it where that is taken.
-    tensor : onnx_ir.TensorProtocol
-        Its numbers.
-    value : onnx_ir.Value
-        The value that readers see.
-    node : onnx_ir.Node or None
-        The Constant node, None for an initializer.
-    metadata : dict of str to str
-        What the exporter noted about it.
-    convert : callable
-        Converts values passed to `write` to the stored ones.
-    """
-
+    # of the initializer or of the Constant node's output; with the owner's name before it where that is taken
     name: str
-    tensor: Any
-    value: ir.Value
-    node: ir.Node | None = None
-    metadata: dict[str, str] = field(default_factory=dict[str, str])
-    convert: Callable[[np.ndarray], np.ndarray] = np.asarray
+    tensor: Any  # its numbers
+    value: ir.Value  # the value that readers see
+    node: ir.Node | None = None  # the Constant node, None for an initializer
+    metadata: dict[str, str] = field(default_factory=dict[str, str])  # what the exporter noted about it
+    convert: Callable[[np.ndarray], np.ndarray] = np.asarray  # converts values passed to `write` to the stored ones
 
     def write(self, array: np.ndarray) -> None:
         """Put other numbers, in the type that is stored, in its place.

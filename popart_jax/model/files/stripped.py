@@ -41,20 +41,12 @@ _KINDS: Mapping[int, np.dtype] = {
 
 @dataclass(frozen=True, slots=True)
 class StrippedModel:
-    """A model message, and the data of large initializers as arrays.
+    """A model message, and the data of large initializers as arrays."""
 
-    Attributes
-    ----------
-    proto : onnx.ModelProto
-        The model; initializers in `fields` have no data there.
-    fields : mapping of str to int
-        The field of the TensorProto that the data of each large initializer came from.
-    beside : bool
-        Whether data came from another file in the model's folder; a copy is then written the same way.
-    """
-
-    proto: onnx.ModelProto
+    proto: onnx.ModelProto  # the model; initializers in `fields` have no data there
+    # the field of the TensorProto that the data of each large initializer came from
     fields: Mapping[str, int] = field(default_factory=dict[str, int])
+    # whether data came from another file in the model's folder; a copy is then written the same way
     beside: bool = False
     _arrays: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     _reading: Future[None] | None = None

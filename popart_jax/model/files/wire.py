@@ -35,21 +35,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """A message taken apart.
+    """A message taken apart."""
 
-    Attributes
-    ----------
-    rest : bytes
-        The message without the data.
-    places : dict of int to Place
-        Positions of initializers' data, by number of the initializer.
-    initializers : int
-        How many initializers there are.
-    """
-
-    rest: bytes
-    places: dict[int, Place]
-    initializers: int
+    rest: bytes  # the message without the data
+    places: dict[int, Place]  # positions of initializers' data, by number of the initializer
+    initializers: int  # how many initializers there are
 
 
 class Data:

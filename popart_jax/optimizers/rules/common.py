@@ -25,25 +25,13 @@ F32 = np.float32
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How gradients of micro-batches and replicas combine (PopART's section on reduction factors).
+    """How gradients of micro-batches and replicas combine (PopART's section on reduction factors)."""
 
-    Attributes
-    ----------
-    accumulate : bool
-        Gradient accumulation is on.
-    factor : int
-        Micro-batches per update.
-    replicas : int
-        Global replication factor.
-    mean, running : bool
-        Mean instead of sum; the mean is kept while accumulating instead of one division at the end.
-    """
-
-    accumulate: bool = False
-    factor: int = 1
-    replicas: int = 1
-    mean: bool = False
-    running: bool = False
+    accumulate: bool = False  # gradient accumulation is on
+    factor: int = 1  # micro-batches per update
+    replicas: int = 1  # global replication factor
+    mean: bool = False  # instead of the sum
+    running: bool = False  # the mean is kept while accumulating, instead of one division at the end
 
     @property
     def post_divisor(self) -> float:
