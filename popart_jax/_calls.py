@@ -29,13 +29,7 @@ class Mismatch(TypeError):
 
 
 def convert(value: Any, hint: Any) -> Any:
-    """`value` as the type `hint`, by the rules of the original bindings.
-
-    Raises
-    ------
-    TypeError
-        The value does not have that type.
-    """
+    """`value` as the type `hint`, by the rules of the original bindings; TypeError if it does not have that type."""
     if hint in _PLAIN:
         return _PLAIN[hint](value)
     origin = get_origin(hint)

@@ -154,13 +154,7 @@ def intermediates(model: ir.Model, feeds: Mapping[str, Any], runtime: str) -> di
 
 @contextlib.contextmanager
 def refusing(runtime: str) -> Generator[None]:
-    """Scope that turns another runtime's exceptions into one of ours.
-
-    Raises
-    ------
-    popart_exception
-        The exception's text, in one line.
-    """
+    """Scope that turns another runtime's exceptions into a popart_exception with their text in one line."""
     try:
         yield
     except Exception as err:  # the classes differ between runtimes

@@ -33,13 +33,7 @@ class Digits:
 
 
 def load_digits() -> Digits:
-    """The 1,797 handwritten digits that ship with scikit-learn.
-
-    Raises
-    ------
-    ImportError
-        scikit-learn is not installed.
-    """
+    """The 1,797 handwritten digits that ship with scikit-learn; ImportError if that is not installed."""
     try:
         from sklearn.datasets import load_digits as load
     except ImportError as err:

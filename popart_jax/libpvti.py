@@ -127,13 +127,7 @@ def _record(phase: str, name: str, **more: Any) -> None:
 
 @functools.cache
 def _folder(text: str) -> str | None:
-    """The folder for traces, or None if they are not asked for.
-
-    Raises
-    ------
-    poplar_exception
-        The options are no JSON object.
-    """
+    """The folder for traces, or None if they are not asked for; poplar_exception if the options are no JSON object."""
     try:
         found: object = json.loads(text or "{}")
     except ValueError as err:

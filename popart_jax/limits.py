@@ -71,24 +71,12 @@ class Limits:
             self._memory, self.nodes, self.cache = before
 
     def check_size(self, shape: Sequence[int], item_size: float, what: str, most: int | None = None) -> None:
-        """Refuse a tensor that is larger than the limit, or than `most` bytes (the memory that is free now).
-
-        Raises
-        ------
-        popart_exception
-            States the shape and both sizes.
-        """
+        """Raise popart_exception for a tensor above the limit, or above `most` bytes (the memory that is free now)."""
         size = math.prod(map(int, shape)) * item_size
         self.check_bytes(size, f"{what} of shape {list(shape)}", most)
 
     def check_bytes(self, size: float, what: str, most: int | None = None) -> None:
-        """Refuse a size above the limit, or above `most` bytes.
-
-        Raises
-        ------
-        popart_exception
-            States both sizes.
-        """
+        """Raise popart_exception for a size above the limit, or above `most` bytes."""
         limit = self.memory if most is None else most
         if size > limit:
             raise popart_exception(
@@ -97,13 +85,7 @@ class Limits:
             )
 
     def check_nodes(self, count: int, what: str) -> None:
-        """Refuse a graph with more nodes than the limit.
-
-        Raises
-        ------
-        popart_exception
-            States both numbers.
-        """
+        """Raise popart_exception for a graph with more nodes than the limit."""
         if count > self.nodes:
             raise popart_exception(
                 f"{what} {count:.3g} nodes; the limit is {self.nodes}.\n  fix: raise popart_jax.limits.nodes."

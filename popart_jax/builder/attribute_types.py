@@ -25,13 +25,7 @@ _TYPES = {
 
 
 def check_attribute_types(graph: ir.Graph) -> None:
-    """Refuse ai.graphcore nodes whose attributes are of another type than the builder gives them.
-
-    Raises
-    ------
-    popart_exception
-        The first such attribute.
-    """
+    """Raise popart_exception for the first attribute of an ai.graphcore node that the builder gives another type."""
     for node in every_node(graph):
         if node.domain != _GRAPHCORE:
             continue

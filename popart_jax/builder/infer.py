@@ -75,10 +75,7 @@ def tensor_info(value: ir.Value) -> _TensorInfoCore | None:
 def infer(node: ir.Node, version: int) -> None:
     """Set types and shapes of the node's outputs, where they follow from the inputs.
 
-    Raises
-    ------
-    popart_exception
-        An inferred dimension is negative.
+    A negative dimension that follows raises popart_exception.
     """
     for value, (dtype, shape) in zip(node.outputs, _types(node, version), strict=False):
         if shape is not None and any(d < 0 for d in shape):

@@ -86,13 +86,7 @@ class Method:
         return next(p.name for p in self.parameters if p.kind == "debug")
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Values of all parameters.
-
-        Raises
-        ------
-        TypeError
-            Too many, missing or unknown arguments, or one of the wrong type.
-        """
+        """Values of all parameters; TypeError for too many, missing, unknown and wrong arguments."""
         names = [p.name for p in self.parameters]
         if len(args) > len(names):
             raise TypeError(f"{self.name}() takes {len(names)} arguments ({', '.join(names)}), got {len(args)}")

@@ -166,13 +166,7 @@ _ONNX_CLASSES = {6: AiOnnx6, 7: AiOnnx7, 8: AiOnnx8, 9: AiOnnx9, 10: AiOnnx10, 1
 
 
 def onnx_namespace(builder: _BuilderCore, version: int) -> AiOnnx:
-    """The ai.onnx namespace of a version.
-
-    Raises
-    ------
-    ValueError
-        There is no such opset.
-    """
+    """The ai.onnx namespace of a version; ValueError where there is no such opset."""
     if version not in ONNX_SETS:
         raise ValueError(f"There is no opset {version} of ai.onnx; there are {ONNX_SETS[0]} to {ONNX_SETS[-1]}.")
     nearest = min(max(version, min(_ONNX_CLASSES)), max(_ONNX_CLASSES))

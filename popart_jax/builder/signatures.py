@@ -13,13 +13,7 @@ _PARAMETER = re.compile(r"(?P<name>\w+)(?::(?P<kind>\w+)(?P<optional>\?)?)?(?:=(
 
 
 def parse(signature: str, domain: str, op: str) -> Method:
-    """The method that a signature describes.
-
-    Raises
-    ------
-    ValueError
-        It is no signature.
-    """
+    """The method that a signature describes; ValueError for a text that is none."""
     match = _SIGNATURE.match(signature)
     if match is None:
         raise ValueError(f"the builder method of {op} is no signature: {signature!r}")

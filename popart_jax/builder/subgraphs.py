@@ -18,13 +18,7 @@ from .method import Method
 
 
 def core_of(builder: Any) -> _BuilderCore:
-    """The core of a subgraph builder, given the Python builder or the core itself.
-
-    Raises
-    ------
-    TypeError
-        It is no builder.
-    """
+    """The core of a subgraph builder, given the Python builder or the core itself; TypeError for anything else."""
     if not isinstance(builder, _BuilderCore):
         raise TypeError(f"a subgraph is given as a Builder, got {type(builder).__name__}")
     return builder

@@ -18,10 +18,7 @@ from ..errors import popart_exception
 def whole(path: Path) -> Generator[Path]:
     """A path to write to; it takes the place of `path` when the block ends well and leaves nothing otherwise.
 
-    Raises
-    ------
-    popart_exception
-        The file can't be written.
+    A file that can't be written raises popart_exception.
     """
     check_writable(path)
     try:
@@ -32,13 +29,7 @@ def whole(path: Path) -> Generator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """Check before a command starts its work that the file can be written.
-
-    Raises
-    ------
-    popart_exception
-        No such folder, no right to write there, or a folder of that name.
-    """
+    """Raise popart_exception, before a command starts its work, if the file can't be written."""
     folder = path.parent
     if path.is_dir():
         raise popart_exception(f"'{path}' can't be written: it is a folder.")
@@ -49,13 +40,7 @@ def check_writable(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """A folder, with those above it.
-
-    Raises
-    ------
-    popart_exception
-        It can't be made.
-    """
+    """A folder, with those above it; popart_exception if it can't be made."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as err:

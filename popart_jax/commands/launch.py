@@ -66,13 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_program(words: Sequence[str]) -> list[str]:
-    """The program without a leading ``--`` or Python's name.
-
-    Raises
-    ------
-    popart_exception
-        There is none, or its file is missing.
-    """
+    """The program without a leading ``--`` or Python's name; popart_exception if there is none, or no such file."""
     found = list(words[1:] if words[:1] == ["--"] else words)
     if found and Path(found[0]).name.rstrip("0123456789.") == "python":
         del found[0]
@@ -86,13 +80,7 @@ def check_program(words: Sequence[str]) -> list[str]:
 def places_of(
     job: Job, where: Sequence[str], port: int | None, program: Sequence[str], environment: Mapping[str, str]
 ) -> list[Place]:
-    """The processes to start, each with its place.
-
-    Raises
-    ------
-    popart_exception
-        The replicas are not the same number in all processes.
-    """
+    """The processes to start, each with its place; popart_exception unless all have the same number of replicas."""
     count = len(where)
     if job.replicas is not None and (job.replicas < 1 or job.replicas % count):
         raise popart_exception(f"{job.replicas} replicas do not divide into {count} processes.")

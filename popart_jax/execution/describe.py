@@ -20,10 +20,7 @@ from .program import Program, Type
 def graph_types(program: Program) -> dict[str, Type]:
     """Shape and type of every tensor of the main graph, by tracing the forward pass once.
 
-    Raises
-    ------
-    popart_exception
-        A node can't be translated; the message names it.
+    A node that can't be translated raises popart_exception with its name.
     """
     known, memo = names(program.graph), program.shared_memo
     memo = None if memo is None else memo.for_types()

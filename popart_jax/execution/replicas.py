@@ -21,10 +21,7 @@ PARTS = "model"
 def mesh_for(replicas: int, parts: int = 1, devices: Sequence[Any] | None = None) -> Mesh | None:
     """A mesh with `parts` devices per replica, or None when one device runs all replicas.
 
-    Raises
-    ------
-    popart_runtime_error
-        There are several processes or parts, but too few devices.
+    Several processes or parts need as many devices (popart_runtime_error).
     """
     found = list(cast("Sequence[Any]", jax.devices()) if devices is None else devices)
     if jax.process_count() > 1:

@@ -25,13 +25,7 @@ class Room:
         return cls(size if size >= _MUCH else 0)
 
     def check(self) -> None:
-        """Refuse a run for which there is not enough free memory.
-
-        Raises
-        ------
-        popart_exception
-            States the memory needed and the memory available.
-        """
+        """Raise popart_exception, with the memory needed and available, where there is not enough for a run."""
         if self.size:
             most = min(limits.memory, memory_free())
             limits.check_bytes(self.size, "A run of the program, beside its inputs and weights,", most)

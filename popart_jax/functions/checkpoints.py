@@ -148,13 +148,7 @@ def _from_orbax(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kinds_of(path: Path, stored: Any) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
-    """Name, type and shape of each leaf, as stored in the checkpoint.
-
-    Raises
-    ------
-    popart_exception
-        The stored value is not such a list.
-    """
+    """Name, type and shape of each leaf, as stored in the checkpoint; popart_exception for anything else."""
     try:
         return [(name, np.dtype(kind), tuple(shape)) for name, kind, shape in stored["kinds"]]
     except (KeyError, TypeError, ValueError) as err:

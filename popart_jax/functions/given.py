@@ -14,12 +14,9 @@ from ..errors import popart_exception
 
 
 def check_tree(params: Any, wanted: Collection[str] = (), known: Collection[str] | None = None) -> None:
-    """Refuse parameters that are not a dictionary of arrays, lack a `wanted` name, or have one that is not `known`.
+    """Raise popart_exception, with the leaf's name, for parameters that are not a dictionary of arrays of these names.
 
-    Raises
-    ------
-    popart_exception
-        The message names the leaf.
+    Those in `wanted` have to be there, others may be if they are `known`.
     """
     if not isinstance(params, Mapping):
         raise popart_exception(
@@ -39,13 +36,7 @@ def check_tree(params: Any, wanted: Collection[str] = (), known: Collection[str]
 
 
 def check_key(key: Any) -> None:
-    """Refuse what is no random key of JAX; it is where a second input would stand.
-
-    Raises
-    ------
-    popart_exception
-        It says what was given.
-    """
+    """Raise popart_exception for what is no random key of JAX; it is where a second input would stand."""
     kind = getattr(key, "dtype", None)
     if key is not None and (kind is None or not (jnp.issubdtype(kind, jax.dtypes.prng_key) or kind == jnp.uint32)):
         shown = type(key).__name__ if kind is None else f"{kind}{list(key.shape)}"
@@ -56,13 +47,7 @@ def check_key(key: Any) -> None:
 
 
 def check_state(state: Any, wanted: Collection[str]) -> None:
-    """Refuse a state that is not a dictionary of arrays with exactly the `wanted` names.
-
-    Raises
-    ------
-    popart_exception
-        The message names what is missing or unknown.
-    """
+    """Raise popart_exception unless a state is a dictionary of arrays with exactly the `wanted` names."""
     names = sorted(cast("Mapping[Any, Any]", state)) if isinstance(state, Mapping) else type(state).__name__
     if names != sorted(wanted):
         raise popart_exception(
@@ -72,13 +57,7 @@ def check_state(state: Any, wanted: Collection[str]) -> None:
 
 
 def check_written(params: Mapping[str, Any]) -> None:
-    """Refuse traced values, which can't be written to a file.
-
-    Raises
-    ------
-    popart_exception
-        The message names the first.
-    """
+    """Raise popart_exception, with its name, for a traced value, which can't be written to a file."""
     for name, x in params.items():
         if isinstance(x, Tracer):
             raise popart_exception(
@@ -88,13 +67,7 @@ def check_written(params: Mapping[str, Any]) -> None:
 
 
 def typed(name: str, x: Any, declared: ir.Value) -> Any:
-    """A parameter, converted to the type that the model computes with.
-
-    Raises
-    ------
-    popart_exception
-        Integers where the model has floating point numbers.
-    """
+    """A parameter in the type that the model computes with; popart_exception for integers in place of floats."""
     want, found = None if declared.dtype is None else declared.dtype.numpy(), getattr(x, "dtype", None)
     if want is None or found == want:
         return x

@@ -47,10 +47,7 @@ class Latent:
 def open_weights(model: ir.Model) -> dict[str, Latent]:
     """Make a quantised model trainable, in place; returns the quantisation of its weights.
 
-    Raises
-    ------
-    popart_exception
-        An operator on integers that has no derivative.
+    An operator on integers that has no derivative raises popart_exception.
     """
     inline(model)
     pass_rounding(model)

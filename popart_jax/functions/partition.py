@@ -165,12 +165,9 @@ def _along(dimension: int, axis: str) -> PartitionSpec:
 
 
 def check(specs: Mapping[str, PartitionSpec], shapes: Shapes, mesh: Mesh) -> None:
-    """Check that every spec matches its weight and the mesh.
+    """Raise popart_exception unless every spec matches its weight and the mesh.
 
-    Raises
-    ------
-    popart_exception
-        The mesh lacks an axis, a spec has too many dimensions, or a length is not divisible.
+    The mesh has to have each axis, the weight as many dimensions, and their lengths have to be divisible.
     """
     for name, spec in specs.items():
         shape = shapes[name]

@@ -25,13 +25,7 @@ _QUANTIZE, _DEQUANTIZE = ("axis", "block_size", "saturate"), ("axis", "block_siz
 
 
 def pass_rounding(model: ir.Model) -> None:
-    """Rewrite the quantised operators of a model in place.
-
-    Raises
-    ------
-    popart_exception
-        An operator on integers that has no such form.
-    """
+    """Rewrite the quantised operators of a model in place; popart_exception if one on integers has no such form."""
     model.opset_imports[DOMAIN] = 1
     for graph in (model.graph, *model.graph.subgraphs()):
         for node in list(graph):

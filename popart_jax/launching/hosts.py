@@ -35,13 +35,7 @@ def read(path: Path) -> list[str]:
 
 
 def assign(processes: int | None, slots: Sequence[str] | None) -> list[str]:
-    """The host of each process.
-
-    Raises
-    ------
-    popart_exception
-        More processes than slots, or fewer than one.
-    """
+    """The host of each process; popart_exception for more processes than slots, or fewer than one."""
     if processes is not None and processes < 1:
         raise popart_exception(f"{processes} processes: expected at least 1.")
     if slots is None:

@@ -74,13 +74,7 @@ def fold(fn: Callable[..., Any], operands: list[Any], kwargs: dict[str, Any]) ->
 
 
 def refuse_wide(node: ir.Node, operands: list[Any], is_known: Callable[[int], bool]) -> None:
-    """Check that 64-bit integer constants among the operands fit in 32 bits, in which PopART's device stores them.
-
-    Raises
-    ------
-    popart_exception
-        A constant does not fit.
-    """
+    """Raise popart_exception for 64-bit constants that do not fit in 32 bits, in which PopART's device stores them."""
     for i, x in enumerate(operands):
         if not is_known(i):
             value = node.inputs[i]
@@ -88,12 +82,9 @@ def refuse_wide(node: ir.Node, operands: list[Any], is_known: Callable[[int], bo
 
 
 def check_width(x: Any, name: Any, what: str) -> None:
-    """Check that 64-bit integers that are known while tracing fit in 32 bits, in which PopART's device stores them.
+    """Raise popart_exception for 64-bit integers, known while tracing, that don't fit in the 32 bits of the device.
 
-    Raises
-    ------
-    popart_exception
-        They don't, and `what` can't be done.
+    `what` is what can't be done then.
     """
     if not isinstance(x, (np.ndarray, np.generic)) or x.dtype not in _NARROW or not x.size:
         return

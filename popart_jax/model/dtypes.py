@@ -64,13 +64,7 @@ _HOST_TYPES = frozenset(map(np.dtype, _HOST))
 
 
 def element_type(kind: DataType | str | ir.DataType) -> ElementType:
-    """Row of a PopART enum value, a PopART type name (any case) or an ONNX type.
-
-    Raises
-    ------
-    popart_exception
-        No such type name.
-    """
+    """Row of a PopART enum value, a PopART type name (any case) or an ONNX type; popart_exception for other names."""
     if isinstance(kind, DataType):
         return BY_DATA_TYPE[kind]
     if isinstance(kind, ir.DataType):
@@ -87,13 +81,7 @@ def is_host_type(dtype: np.dtype) -> bool:
 
 
 def host_type(dtype: np.dtype) -> ElementType:
-    """Row of a NumPy type that may be handed to the runtime; float64 and others may not.
-
-    Raises
-    ------
-    popart_exception
-        PopART takes no arrays of this type.
-    """
+    """Row of a NumPy type that may be handed to the runtime; popart_exception for others, such as float64."""
     if not is_host_type(dtype):
         raise no_host_type(dtype)
     return BY_NUMPY[np.dtype(dtype)]

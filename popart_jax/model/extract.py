@@ -13,10 +13,7 @@ from ..errors import popart_exception
 def select_outputs(model: ir.Model, outputs: Sequence[str]) -> None:
     """Make `outputs` the outputs of a loaded model, and drop the nodes that they do not need.
 
-    Raises
-    ------
-    popart_exception
-        A name is no tensor of the model.
+    A name that is no tensor of the model raises popart_exception.
     """
     graph = model.graph
     values = {v.name: v for v in graph.inputs} | {v.name: v for node in graph for v in node.outputs}

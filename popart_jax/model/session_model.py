@@ -100,13 +100,7 @@ def read_session_model(
 
 
 def check_input_sizes(graph: ir.Graph) -> None:
-    """Refuse an input that by itself exceeds the size limit.
-
-    Raises
-    ------
-    popart_exception
-        See `limits`.
-    """
+    """Raise as `limits` for an input that by itself exceeds the size limit."""
     for value in graph.inputs:
         kind = value.dtype
         if kind is None or kind in (ir.DataType.UNDEFINED, ir.DataType.STRING):
@@ -134,13 +128,7 @@ def add_prints(model: ir.Model, names: list[str]) -> None:
 
 
 def check_names(graph: onnx.GraphProto, shapes: InputShapeInfo) -> None:
-    """Refuse duplicate inputs and names that the runtime uses itself.
-
-    Raises
-    ------
-    popart_exception
-        The first such name.
-    """
+    """Raise popart_exception for the first name that two inputs have, or that the runtime uses itself."""
     inputs = [v.name for v in graph.input]
     twice = [name for name, count in Counter(inputs).items() if count > 1]
     if twice:
@@ -187,10 +175,7 @@ def drop_unused_initializers(graph: ir.Graph) -> None:
 def load_external(graph: ir.Graph, proto: onnx.ModelProto) -> None:
     """Read externally stored initializers, from places relative to the current directory.
 
-    Raises
-    ------
-    popart_exception
-        Wrong or missing information, or no such file.
+    Wrong or missing information, and a missing file, raise popart_exception.
     """
     for tensor in proto.graph.initializer:
         value = graph.initializers.get(tensor.name)

@@ -173,13 +173,7 @@ def _get_popart_type(dtype: np.dtype) -> str:
 
 
 def info_of(name: str, dtype: np.dtype, shape: Sequence[int]) -> _TensorInfoCore:
-    """PopART's tensor info of a type and shape.
-
-    Raises
-    ------
-    popart_exception
-        PopART has no name for its type.
-    """
+    """PopART's tensor info of a type and shape; popart_exception where PopART has no name for the type."""
     if dtype not in BY_NUMPY:
         raise popart_exception(
             f"Tensor '{name}' is {dtype}, which popart.DataType has no name for.\n"

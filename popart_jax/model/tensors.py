@@ -42,13 +42,7 @@ class StoredTensor(ir.TensorProtoTensor):
 
 
 def make(name: str, array: np.ndarray) -> StoredTensor:
-    """A new tensor in the typed field of its element type.
-
-    Raises
-    ------
-    popart_exception
-        PopART takes no arrays of this type.
-    """
+    """A new tensor in the typed field of its element type; popart_exception for a type that PopART does not take."""
     proto = onnx.TensorProto(name=name, data_type=host_type(array.dtype).onnx.value, dims=array.shape)
     write(proto, array)
     return StoredTensor(proto)

@@ -28,12 +28,9 @@ from .unit import Passes
 
 
 def refuse(program: Program) -> None:
-    """Refuse programs that can't run in stages.
+    """Raise popart_exception for several processes, and for weights that are split over the devices of a replica.
 
-    Raises
-    ------
-    popart_exception
-        There are several processes, or weights are split over the devices of a replica.
+    Such programs can't run in stages.
     """
     reasons = {"several processes": jax.process_count() > 1, "weights split over devices": program.parts > 1}
     found = [name for name, there in reasons.items() if there]

@@ -193,13 +193,7 @@ class Sealed:
 
 
 def load_variables(path: Path) -> dict[str, np.ndarray]:
-    """Variables stored in a container.
-
-    Raises
-    ------
-    popart_exception
-        The variables need more memory than the limit.
-    """
+    """Variables stored in a container; popart_exception if they need more memory than the limit."""
     with zipfile.ZipFile(path) as archive:
         if _VARIABLES not in archive.namelist():
             return {}

@@ -39,10 +39,7 @@ def name_of(*facts: Any) -> str | None:
 def described(value: Any) -> str:
     """Describe a value with all that it contains, in the same way in every process.
 
-    Raises
-    ------
-    Undescribed
-        It contains an object that only its address identifies.
+    An object that only its address identifies raises Undescribed.
     """
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()

@@ -15,13 +15,7 @@ _LISTS = frozenset({ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.Attribute
 
 
 def refuse_notes(node: ir.Node) -> Any:
-    """The description of a node's front-end notes (`meta`) for graphs that should have none: nothing.
-
-    Raises
-    ------
-    Undescribed
-        The node has some.
-    """
+    """Raise Undescribed for a node with front-end notes (`meta`), in graphs that should have none."""
     if node.meta:
         raise Undescribed(f"node '{node.name}' has notes of this process")
 

@@ -23,10 +23,7 @@ _PURPOSE = b"popart_jax executable, version 1\n"
 def key_file() -> Path:
     """Path of this user's key: `popart_jax/seal.key` in the data folder (``XDG_DATA_HOME``).
 
-    Raises
-    ------
-    popart_exception
-        The user has no home folder.
+    A user without home folder raises popart_exception.
     """
     try:
         data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
@@ -38,10 +35,7 @@ def key_file() -> Path:
 def sealed(data: bytes) -> str:
     """The seal of some bytes; creates this user's key if there is none.
 
-    Raises
-    ------
-    popart_exception
-        The key can't be created, or others can read it.
+    A key that can't be created, or that others can read, raises popart_exception.
     """
     path = key_file()
     try:

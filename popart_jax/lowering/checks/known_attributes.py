@@ -15,12 +15,9 @@ from ..resolve import find, label
 
 
 def check_attributes(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
-    """Refuse attributes that the translation does not read; `check_signatures` does it where ONNX has a schema.
+    """Raise popart_exception for the first attribute that a translation does not read, with those that it takes.
 
-    Raises
-    ------
-    popart_exception
-        The first node with such an attribute, and the attributes that its operator takes.
+    `check_signatures` does it where ONNX has a schema.
     """
     for node in every_node(graph):
         domain = normal_domain(node.domain)

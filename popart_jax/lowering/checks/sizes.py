@@ -54,12 +54,9 @@ def check_before(
     kwargs: Mapping[str, Any],
     is_static: Callable[[int], bool],
 ) -> None:
-    """Infer the shapes of the results without computing them, and refuse those beyond the limit.
+    """Infer the shapes of the results without computing them, and raise as `limits` for those beyond the limit.
 
-    Raises
-    ------
-    popart_exception
-        See `limits`. Other errors are raised when the node runs.
+    Other errors are raised when the node runs.
     """
     moving = [i for i, x in enumerate(operands) if not is_static(i) and _is_plain(x)]
 
@@ -131,13 +128,7 @@ def _is_plain(x: Any) -> bool:
 
 
 def check_results(node: ir.Node, results: Sequence[Any], most: int | None = None) -> None:
-    """Refuse results beyond the limit (or `most` bytes).
-
-    Raises
-    ------
-    popart_exception
-        See `limits`.
-    """
+    """Raise as `limits` for results beyond the limit (or `most` bytes)."""
     most = limits.memory if most is None else most
     for result in results:
         shape = getattr(result, "shape", ())

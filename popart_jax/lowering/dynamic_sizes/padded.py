@@ -85,12 +85,9 @@ class Uncut:
 
 
 def check_worth(results: Sequence[Any]) -> None:
-    """Refuse results that are too large with their padding, where it will be cut off.
+    """Raise popart_exception for results that are too large with their padding, where it will be cut off.
 
-    Raises
-    ------
-    popart_exception
-        There is one: operators with exact sizes, compiled one by one, are faster then.
+    Operators with exact sizes, compiled one by one, are faster then.
     """
     if any(math.prod(np.shape(x)) > _MOST for x in results):
         raise popart_exception("too much would be computed that is cut off")
@@ -126,10 +123,7 @@ def refuse_fill(node: ir.Node, lowering: Lowering) -> None:
 def shortened(node: ir.Node, results: Sequence[Any], marks: Sequence[Any]) -> tuple[tuple[Any, ...], list[Any]]:
     """Padded results of a node to which the user gave a size: never longer than that.
 
-    Raises
-    ------
-    popart_exception
-        None of them is padded.
+    If none of them is padded it raises popart_exception.
     """
     if not any(isinstance(m, Padded) for m in marks):
         raise popart_exception(f"bounds: the size of {node.outputs[0].name!r} does not depend on data")
@@ -197,10 +191,7 @@ def mark_padding(node: ir.Node, operands: Sequence[Any], results: tuple[Any, ...
 def nested(node: ir.Node, operands: Sequence[Any], marks: Mapping[int, Any]) -> list[Any]:
     """Operands of such a node that are padded themselves, masked so that their padding is not selected.
 
-    Raises
-    ------
-    popart_exception
-        The node would see it.
+    Padding that the node would see raises popart_exception.
     """
     given, decides = list(operands), 1 if node.op_type == "Compress" else 0
     if node.op_type == "NonMaxSuppression" and {i: marks[i].axis for i in marks} in ({0: 2, 1: 1}, {1: 1}):

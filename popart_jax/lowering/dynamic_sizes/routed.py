@@ -61,13 +61,7 @@ def cleared(node: ir.Node, operands: Sequence[Any], results: tuple[Any, ...], ma
 def computed(
     node: ir.Node, lowering: Lowering, operands: list[Any], marks: Marks, compute: Compute
 ) -> tuple[tuple[Any, ...], list[Mark | None]]:
-    """Results of a node that reads marked values, and their marks.
-
-    Raises
-    ------
-    popart_exception
-        The padding would be seen.
-    """
+    """Results of a node that reads marked values, and their marks; popart_exception if their padding would be seen."""
     numbers = {i: m for i, m in marks.items() if isinstance(m, SizeDependent)}
     others = {i: m for i, m in marks.items() if isinstance(m, Padded)}
     if numbers:

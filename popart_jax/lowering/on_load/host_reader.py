@@ -77,13 +77,7 @@ class _Reader:
 
 
 def _parameters(eqn: Any) -> dict[str, Any]:
-    """Parameters that NumPy's rule for an equation takes, as plain numbers and texts.
-
-    Raises
-    ------
-    _Unknown
-        There is no such rule.
-    """
+    """Parameters that NumPy's rule for an equation takes, as plain numbers and texts; _Unknown without a rule."""
     name, result = eqn.primitive.name, eqn.outvars[0].aval
     takes = RULES[name][1] if name in RULES else None
     if takes is None or len(eqn.outvars) > 1 or (name == "reshape" and eqn.params.get("dimensions") is not None):

@@ -27,13 +27,7 @@ _PAIRED = {onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128}
 
 
 def check_tensors(model: ir.Model) -> None:
-    """`check_initializers` for every tensor inside a loaded model.
-
-    Raises
-    ------
-    popart_exception
-        The first whose data do not fit to its shape and type.
-    """
+    """`check_initializers` for every tensor inside a loaded model."""
     for what, tensor in held_tensors(model):
         if isinstance(tensor, ir.TensorProtoTensor):
             _check(what, tensor.raw)
@@ -44,12 +38,9 @@ def check_tensors(model: ir.Model) -> None:
 
 
 def check_initializers(tensors: Iterable[onnx.TensorProto]) -> None:
-    """Refuse initializers with negative dimensions, an unknown type, data of another type, or too few or too many.
+    """Raise popart_exception for the first initializer whose data do not fit to its shape and type.
 
-    Raises
-    ------
-    popart_exception
-        Names the first such initializer, the expected and the actual number of elements.
+    That is one with negative dimensions, an unknown type, data of another type, or too few or too many.
     """
     for tensor in tensors:
         _check(f"Initializer '{tensor.name}'", tensor)

@@ -116,12 +116,9 @@ def written_here(path: Path) -> bool:
 
 
 def check_reach(name: str | None, location: str) -> None:
-    """Refuse data outside of the current folder, which a model from elsewhere could name to read or overwrite them.
+    """Raise popart_exception for data outside of the current folder that this process did not write.
 
-    Raises
-    ------
-    popart_exception
-        The file lies elsewhere, and this process did not write it.
+    A model from elsewhere could name files there to read or overwrite them.
     """
     if not is_there(Path(location)):
         return
@@ -136,13 +133,7 @@ def check_reach(name: str | None, location: str) -> None:
 
 
 def check_numbers(proto: onnx.TensorProto) -> None:
-    """Check that offset and length of an external tensor are numbers, which onnx_ir assumes.
-
-    Raises
-    ------
-    popart_exception
-        One is not.
-    """
+    """Raise popart_exception unless offset and length of an external tensor are numbers, which onnx_ir assumes."""
     for key in ("offset", "length"):
         _number(information(proto), key, 0, proto.name)
 

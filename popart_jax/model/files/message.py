@@ -12,13 +12,7 @@ from .external import check_numbers, is_external
 
 
 def check_message(proto: onnx.ModelProto) -> None:
-    """Refuse invalid UTF-8, duplicate names and attributes, and offsets of external data that are no numbers.
-
-    Raises
-    ------
-    popart_exception
-        Names the first of them.
-    """
+    """Raise popart_exception for invalid UTF-8, double names and attributes, and bad offsets of external data."""
     _check_depth(proto)
     for text in _texts(proto):
         if type(text) is bytes:  # protobuf returns text that is not UTF-8 as bytes

@@ -9,13 +9,7 @@ from ...errors import popart_exception
 
 
 def orbax() -> Any:
-    """The package `orbax.checkpoint`.
-
-    Raises
-    ------
-    ImportError
-        It is not installed.
-    """
+    """The package `orbax.checkpoint`; ImportError if it is not installed."""
     try:
         import orbax.checkpoint
     except ImportError:
@@ -30,13 +24,7 @@ def checkpointer() -> Any:
 
 
 def read_part(path: Path, part: str, how: Any) -> Any:
-    """One part of a checkpoint; `how` is one of Orbax's arguments for restoring.
-
-    Raises
-    ------
-    popart_exception
-        It can't be read.
-    """
+    """One part of a checkpoint, or popart_exception; `how` is one of Orbax's arguments for restoring."""
     try:
         with checkpointer() as reader:
             return reader.restore(path, args=orbax().args.Composite(**{part: how}))[part]

@@ -31,13 +31,7 @@ class Stored:
     convert: Callable[[np.ndarray], np.ndarray] = np.asarray  # converts values passed to `write` to the stored ones
 
     def write(self, array: np.ndarray) -> None:
-        """Put other numbers, in the type that is stored, in its place.
-
-        Raises
-        ------
-        popart_exception
-            They have another shape.
-        """
+        """Put other numbers, in the type that is stored, in its place; popart_exception for another shape."""
         given, shape = np.shape(array), tuple(int(d) for d in self.tensor.shape)
         if given != shape:
             raise popart_exception(f"'{self.name}' has shape {list(given)}; the model stores {list(shape)}.")

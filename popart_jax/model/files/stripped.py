@@ -55,10 +55,7 @@ class StrippedModel:
     def weights(self) -> Mapping[str, np.ndarray]:
         """Data of large initializers, read-only; waits until they are read.
 
-        Raises
-        ------
-        OSError
-            The file could not be read to its end.
+        A file that could not be read to its end raises OSError.
         """
         if self._reading is not None:
             self._reading.result()

@@ -39,13 +39,7 @@ class Patches:
         return place
 
     def apply(self) -> None:
-        """Write the files.
-
-        Raises
-        ------
-        OSError
-            One can't be written; it stays as it was.
-        """
+        """Write the files; one that can't be written raises OSError, and stays as it was."""
         for target, parts in self._parts.items():
             replace_file(target, partial(_patched, target, parts))
 

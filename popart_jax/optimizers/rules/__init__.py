@@ -17,13 +17,7 @@ from .sgd import sgd_rule
 
 
 def rule_for(optimizer: Optimizer, weight: Weight, reduction: Reduction) -> Rule:
-    """The rule that updates one weight.
-
-    Raises
-    ------
-    TypeError
-        An optimizer class without a rule.
-    """
+    """The rule that updates one weight; TypeError for an optimizer class without a rule."""
     match optimizer:
         case SGD():
             return sgd_rule(optimizer, weight, reduction)
