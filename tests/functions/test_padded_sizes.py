@@ -152,3 +152,19 @@ def test_a_small_detector_gives_the_boxes_of_onnx_runtime_and_trains() -> None:
             moved.append(peer(model, fed)[0].sum())
         tensor.CopyFrom(onnx.numpy_helper.from_array(weight, "w"))
         assert float(slope[0, 1, 0, 0]) == pytest.approx(moved[0] - moved[1], rel=1e-4, abs=1e-5)
+
+
+def test_branches_with_sizes_along_different_axes_are_refused_by_name() -> None:
+    """Although another output of theirs has one axis in both."""
+    text = f"""{HEAD}(float[3,3] x, bool c, bool[3] m) => (float s, float[A,B] both) {{
+        y, both = If(c) <
+          then_branch = t() => (float[P,Q] u, float[A,B] w) {{ u = Compress<axis=0>(x, m) w = Compress<axis=0>(x, m) }},
+          else_branch = e() => (float[R,S] v, float[A,B] z) {{ v = Compress<axis=1>(x, m) z = Compress<axis=0>(x, m) }}
+        > s = ReduceSum<keepdims=0>(y) }}"""
+    with pytest.warns(UserWarning, match="no trainable"):
+        fn, params = popart.to_jax(onnx.parser.parse_model(text))
+    x, m = np.arange(9, dtype=np.float32).reshape(3, 3), np.array([True, False, True])
+    feeds = {"x": x, "c": np.array(False), "m": m}
+    np.testing.assert_array_equal(fn(params, feeds)["s"], x[:, m].sum())
+    with pytest.raises(popart.popart_exception, match=r"call it outside jit(.|\n)*axis -2 counts.*axis -1 counts"):
+        jax.jit(fn)(params, feeds)

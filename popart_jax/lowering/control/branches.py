@@ -66,15 +66,18 @@ class _Size:
 
 
 def _common_sizes(then_branch: Subgraph, else_branch: Subgraph) -> Sequence[_Size | None] | None:
-    """The padded size of each output of the branches; None if no output has one."""
+    """The padded size of each output of the branches; None if no output has one, or one has several padded axes."""
     made = [jax.eval_shape(partial(_results, branch)) for branch in (then_branch, else_branch)]
-    sizes = [_common_size(a, b) for a, b in zip(*made, strict=False)]
+    pairs = list(zip(*made, strict=False))
+    if any(len({x.axis for x in pair if isinstance(x, Uncut)}) > 1 for pair in pairs):
+        return None
+    sizes = [_common_size(a, b) for a, b in pairs]
     return sizes if any(size is not None for size in sizes) else None
 
 
 def _common_size(first: Any, second: Any) -> _Size | None:
     padded = [x for x in (first, second) if isinstance(x, Uncut)]
-    if not padded or len({x.axis for x in padded}) > 1:
+    if not padded:
         return None
     axis = padded[0].axis
     sizes = [(x.value if isinstance(x, Uncut) else x).shape[-axis] for x in (first, second)]
@@ -95,9 +98,14 @@ def _as(x: Any, one: _Size) -> Uncut:
 def _difference(then_branch: Subgraph, else_branch: Subgraph) -> str:
     """The results of both branches, described for an error text."""
     made = [jax.eval_shape(partial(_results, branch)) for branch in (then_branch, else_branch)]
-    plain = [[x.value if isinstance(x, Uncut) else x for x in results] for results in made]
-    shown = [", ".join(f"{x.dtype}{list(x.shape)}" for x in results) for results in plain]
+    shown = [", ".join(map(_type, results)) for results in made]
     return f"The then_branch makes ({shown[0]}), the else_branch ({shown[1]})."
+
+
+def _type(x: Any) -> str:
+    if isinstance(x, Uncut):
+        return f"{_type(x.value)} of which data decide how much of axis -{x.axis} counts"
+    return f"{x.dtype}{list(x.shape)}"
 
 
 def _declared_of_one(first: ir.Value, second: ir.Value) -> tuple[int, ...] | None:
