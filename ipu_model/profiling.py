@@ -142,7 +142,10 @@ def profile_jaxpr(
 
     def priced_with(**changes: Any) -> Priced:
         how: dict[str, Any] = {"placement": placement, "options": options, "inputs": inputs, **changes}
-        program = trace(jaxpr, outputs=outputs, **how)
+        if changes.keys() == {"placement"} and not placement.nodes:
+            program = priced.program.placed(how["placement"])
+        else:
+            program = trace(jaxpr, outputs=outputs, **how)
         return price(program, Context(chosen, how["options"]), how["placement"])
 
     priced = priced_with()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ipu_model.placement import Argument, NodePlacement
+from ipu_model.placement import Argument, NodePlacement, Placement
 from ipu_model.walk.scope import Scope
 
 #: The IPU has no 64-bit arithmetic: 64-bit types are priced as their 32-bit ones, as PopART runs them.
@@ -183,6 +184,19 @@ class Program:
     arguments: tuple[Argument, ...]
     results: tuple[Argument, ...]
     assumptions: list[str]
+
+    def placed(self, placement: Placement) -> Program:
+        """An unplaced program as its walk with a placement gives it: only attributes of operations differ."""
+        ops: dict[tuple[int, NodePlacement], Op] = {}
+
+        def placed(step: Step) -> Step:
+            attributes = placement.of(step.unit)
+            key = (id(step.op), attributes)
+            if key not in ops:
+                ops[key] = dataclasses.replace(step.op, attributes=attributes)
+            return Step(ops[key], step.scope, step.inputs, step.outputs, step.frame, step.line)
+
+        return dataclasses.replace(self, steps=[placed(step) for step in self.steps])
 
     def trips(self, step: Step) -> float:
         """How often a step runs in one run of the program (every branch counted as taken)."""

@@ -184,3 +184,32 @@ def test_linear_mapping_puts_at_least_128_bytes_on_a_tile():
     assert linear(1472 * 64, 2, 1472) == linear(1472 * 64, 2, 1472)
     assert linear(1472 * 64, 2, 1472).tiles == 1472
     assert linear(1472 * 64, 2, 1472).most == 64
+
+
+def test_a_placed_program_is_that_of_a_walk_with_the_placement():
+    def fn(p, x):
+        for k in range(4):
+            with jax.named_scope(f"layer{k}"):
+                x = jnp.tanh(x @ p[k])
+        x, _ = lax.scan(lambda h, _: (jnp.sin(h), None), x, None, length=3)
+        return x.sum()
+
+    nodes = {f"layer{k}": ipu_model.NodePlacement(k // 2, k // 2) for k in range(4)}
+    placement = ipu_model.Placement(nodes, 2, pipelined=True)
+    args = [jnp.ones((8, 8))] * 4, jnp.ones((8, 8))
+    jaxpr = jax.make_jaxpr(jax.grad(fn))(*args)
+    walked, placed = ipu_model.trace(jaxpr, placement=placement), ipu_model.trace(jaxpr).placed(placement)
+
+    def facts(program):
+        first = {}  # equal operations are one object, at equal places
+        return [
+            (
+                first.setdefault(id(s.op), at), s.op.primitive, s.op.inputs, s.op.outputs, s.op.phase, s.op.attributes,
+                s.scope, s.inputs, s.outputs, s.frame, s.line,
+            )
+            for at, s in enumerate(program.steps)
+        ]  # fmt: skip
+
+    assert facts(placed) == facts(walked)
+    assert {s.op.attributes.ipu for s in placed.steps} == {0, 1}
+    assert (placed.frames, placed.values, placed.carries) == (walked.frames, walked.values, walked.carries)
