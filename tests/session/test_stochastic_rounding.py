@@ -48,6 +48,16 @@ def test_one_key_serves_many_places_and_values():
         np.testing.assert_array_less(np.abs(apart), 5 / np.sqrt(n))
 
 
+def test_places_and_steps_draw_for_themselves():
+    """Neighbours, and the keys of steps, which count upwards."""
+    x = np.full(1 << 18, 1 + 2**-11, np.float32)  # half-way between two halves
+    keys = [jax.random.wrap_key_data(np.asarray([high, 100 + high], np.uint32)) for high in (50, 51)]
+    one, other = (np.asarray(to_half(x, key)).astype(np.float64) > 1 for key in keys)
+    pairs = [(one, other), (one[1:], other[:-1]), (one[:-1], other[1:])]
+    pairs += [(one[:-lag], one[lag:]) for lag in (1, 2, 64, 512)]
+    assert max(abs(np.corrcoef(a, b)[0, 1]) for a, b in pairs) < 5 / 2**9
+
+
 @pytest.fixture
 def ipus():
     with popart.DeviceManager().acquireAvailableDevice(2) as device:
