@@ -18,6 +18,7 @@ from typing import Any
 import jax
 
 from ipu_model.checks import check_finite, check_sizes
+from ipu_model.fitted import fitted_constants
 
 ENTRY_POINT_GROUP = "popart_jax.targets"
 ALIASES = {"gc2": "mk1", "ipu1": "mk1", "gc200": "mk2", "ipu2": "mk2", "mk2_bow": "bow", "ipu21": "c600"}
@@ -219,11 +220,8 @@ def from_constants(
     values = {k: v["value"] for k, v in constants.items()}
     machine = Machine(**{k: _whole(values.pop(k)) for k in MACHINE_FIELDS})
     leaves = {k: float(v) if type(v) is int else v for k, v in values.items()}
-    if fitted is None:
-        from ipu_model.targets import fitted_constants  # whose targets are built here
-
-        fitted = fitted_constants()
-    return Target(name, architecture, machine, fitted=dict(fitted), provenance=dict(constants), **leaves)
+    found = fitted_constants() if fitted is None else fitted
+    return Target(name, architecture, machine, fitted=dict(found), provenance=dict(constants), **leaves)
 
 
 def _whole(value: Any) -> Any:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ipu_model.calibrate import calibrate, summary
+from ipu_model.fitted import starting_constants
 from ipu_model.published.rows import group_of, model, quantity, target_of
 from ipu_model.target import Target
-from ipu_model.targets import starting_constants
 
 Row = Mapping[str, Any]
 # Rows that are fitted together, and the constants that they may move. Later groups use what earlier ones found.

@@ -20,24 +20,9 @@ def _read(name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def fitted_constants() -> dict[str, float]:
-    """Constants found by `ipu_model.calibrate`, by dotted name; the file holds how each was found."""
-    return {
-        name: float(row["value"]) for name, row in json.loads((FOLDER / "fitted.json").read_text())["constants"].items()
-    }
-
-
-@functools.cache
-def starting_constants() -> dict[str, float]:
-    """Where a fit from scratch begins: published estimates, or values read off the figures; the file says which."""
-    rows = json.loads((FOLDER / "fitted.json").read_text())["constants"]
-    return {name: row["start"] for name, row in rows.items() if "start" in row}
-
-
-@functools.cache
 def _target(name: str) -> Target:
     data = _read(name)
-    return from_constants(data["name"], data["architecture"], data["constants"], fitted_constants())
+    return from_constants(data["name"], data["architecture"], data["constants"])
 
 
 def mk1() -> Target:
