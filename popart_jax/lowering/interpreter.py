@@ -23,7 +23,7 @@ from ..ops.later import LATER
 from ..ops.operator import Trait
 from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.registry import facts
-from . import op_trace, rounding, static
+from . import keys, op_trace, rounding, static
 from .attributes import array, keywords
 from .checks import operand_types, sizes
 from .checks.failure import explain, locate, missing_outputs, missing_required, node_error
@@ -423,12 +423,8 @@ def _rounded(step: Step, walk: Walk, operands: Sequence[Any], kwargs: Mapping[st
     rounds = walk.settings.options.rounds_stochastically
     if not rounds or not rounding.applies(step.node.op_type, operands):
         return step.lowering.fn(*operands, **kwargs)
-    key = _key(walk) if walk.settings.rounding is None else walk.settings.rounding
+    key = keys.of_program(walk.settings.key) if walk.settings.rounding is None else walk.settings.rounding
     return rounding.in_single_precision(step.lowering.fn, operands, kwargs, key)
-
-
-def _key(walk: Walk) -> Any:
-    return jax.random.key(0) if walk.settings.key is None else walk.settings.key
 
 
 def _trim(operands: list[Any]) -> list[Any]:
@@ -446,7 +442,7 @@ def _fact(what: str, step: Step, walk: Walk) -> Any:
     settings = walk.settings
     match what:
         case "key":
-            return jax.random.fold_in(_key(walk), step.number)
+            return keys.of_node(settings.key, step.number)
         case "n_outputs":
             return len(step.node.outputs)
         case "training":
@@ -479,17 +475,13 @@ class Body:
     def __call__(self, *args: Any, iteration: Any = None, uncut: bool = False) -> tuple[Any, ...]:
         """Run the body on values for its inputs, in order, and return its outputs."""
         settings = self.walk.settings
-        keys = {"key": settings.key, "rounding": settings.rounding}
-        settings = replace(settings, **{n: self._folded(k, iteration) for n, k in keys.items() if k is not None})
+        key, rounding = (keys.of_body(k, self.number, iteration) for k in (settings.key, settings.rounding))
+        settings = replace(settings, key=key, rounding=rounding)
         walk, given = self.walk, dict(zip(self.graph.inputs, args, strict=False))
         inner = Walk(settings, given, walk, walk.program, walk.plans, dict(walk.padded))
         plan = walk.plans.of(self.graph, tuple(self.graph.outputs), settings.opsets, popart=settings.popart)
         run(plan, inner, uncut=uncut)
         return tuple(inner.read(v) for v in self.graph.outputs)
-
-    def _folded(self, key: Any, iteration: Any) -> Any:
-        key = jax.random.fold_in(key, self.number)
-        return key if iteration is None else jax.random.fold_in(key, iteration)
 
     def varying(self, axes: frozenset[str]) -> Body:
         """The same function, in which captured values vary along these mesh axes; see `ops.varying`."""
