@@ -70,7 +70,8 @@ def model(row: Row, target: Target | None = None) -> Formula:
     Raises
     ------
     ValueError
-        When the family is not known, or a row asks for what its program has not; see `programs.figure`, `units.asked`.
+        When the family is not known, a size is a range or negative, or a row asks for what its program has not; see
+        `programs.figure`, `units.asked`.
     """
     target = target or target_of(row)
     row = complete(row)
@@ -80,14 +81,24 @@ def model(row: Row, target: Target | None = None) -> Formula:
     if op is not None:
         found = programs.figure(row, data_type(row), target)
     else:
-        ruled = (source.formula(row, target) for source in (throughput, stencil, kernels))
-        found = next((formula for formula in ruled if formula is not None), None) or fallback.formula(row, target)
+        words.check_signs(row["config"])
+        found = _ruled(row, target)
     asked = units.asked(found, row["what"], row["unit"], throughput.system_size(row["hardware"]))
     each = target.tiles if _of_one_tile(row) else 1  # rates are those of all tiles
     assumed = (
         asked.assumed if _chip_name(row["hardware"]) else (*asked.assumed, f"{target.name} for {row['hardware']!r}")
     )
     return dataclasses.replace(asked, unit=asked.unit * each, assumed=assumed)
+
+
+def _ruled(row: Row, target: Target) -> Formula:
+    """The formula of the first rule that knows a row, else that of the chip's own rates."""
+    ruled = (source.formula(row, target) for source in (throughput, stencil, kernels))
+    try:
+        return next((formula for formula in ruled if formula is not None), None) or fallback.formula(row, target)
+    except TypeError:  # of an entry that is read; ranges in others, as of releases, are no matter
+        words.check_ranges(row["config"])
+        raise
 
 
 def _of_one_tile(row: Row) -> bool:

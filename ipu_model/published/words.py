@@ -36,6 +36,23 @@ def plain(value: Any) -> Any:
     return value
 
 
+RANGE = re.compile(r"[\d.]+\s*(-|–|\.\.\.?|to)\s*[\d.]+")
+
+
+def check_signs(config: Mapping[str, Any]) -> None:
+    """Refuse a configuration with a number below 0, which no size of a workload is."""
+    for name, value in config.items():
+        if isinstance(value, int | float) and value < 0:
+            raise ValueError(f"{name} is {value}, expected no negative number")
+
+
+def check_ranges(config: Mapping[str, Any]) -> None:
+    """Refuse a configuration with a range: figures of one workload are predicted."""
+    for name, value in config.items():
+        if isinstance(value, str) and RANGE.fullmatch(value.strip()):
+            raise ValueError(f"{name} is {value!r}, a range; figures of one workload are predicted")
+
+
 def repeats(what: str, default: float) -> float:
     """How often the words say that a step is run (``"200 iterations"``); a figure of one step has one."""
     if re.search(r"\b(per|each|one|a|single) (time ?)?(step|iteration)", what.lower()):

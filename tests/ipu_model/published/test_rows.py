@@ -169,6 +169,22 @@ def test_rows_of_nothing_that_is_priced_are_refused(change, message):
         published.predict({**row("inference", "BERT-Base inference throughput", "samples/s", {}), **change})
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"N": "64-128"}, "N is '64-128', a range"),
+        ({"out": "16 to 32"}, "out is '16 to 32', a range"),
+        ({"tiles": -1472}, "tiles is -1472, expected no negative number"),
+    ],
+)
+def test_sizes_of_kernels_are_single_and_not_negative(change, message):
+    config = {"N": 64, "inner": 16, "out": 16, "tiles": 1472}
+    what = "aggregate rate of an on-tile fp16 matmul [N,16]x[16,16] run on every tile"
+    with pytest.raises(ValueError, match=message):
+        published.predict(row("gemm", what, "TFLOP/s", config | change))
+    assert published.predict(row("gemm", what, "TFLOP/s", config | {"sdk": "2.2-3.1"})) > 0
+
+
 def test_what_a_network_row_asks_in_bytes_is_its_memory_and_other_precisions_are_named():
     figure = row("inference", "BERT-Base total memory", "MB", {"layers": 1, "batch": 1}, precision="fp32")
     assert 10 < published.predict(figure) < 200
