@@ -428,10 +428,10 @@ def _are_concrete(tree: Any) -> bool:
 
 def _with_texts(results: Any) -> Any:
     """Results of a compiled call; it has no texts, which the walk outside of `jit` has."""
-    outputs = cast("Any", results[0] if isinstance(results, tuple) else results)
+    outputs: Any = cast("tuple[Any, Any]", results)[0] if isinstance(results, tuple) else results
     if any(x is LATER for x in outputs.values()):
         raise TypeError("texts are made on the host")
-    return results
+    return cast("Any", results)
 
 
 def _is_uncut(x: Any) -> bool:
