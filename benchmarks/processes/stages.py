@@ -130,9 +130,9 @@ def run(
     held = session._held().arrays
     places = {n: sorted(d.id for d in x.devices()) for n, x in held.items()}
     resting = [sum(x.nbytes for n, x in held.items() if places[n] == [i]) for i in range(_DEVICES)]
+    seed = np.asarray(session.getRandomSeed())
     device.detach()
-    return {"shown": {**shown, **weights, **generators, "seed": np.asarray(session.getRandomSeed())}, "places": places,
-            "resting": resting}  # fmt: skip
+    return {"shown": {**shown, **weights, **generators, "seed": seed}, "places": places, "resting": resting}
 
 
 CASES: dict[str, dict[str, Any]] = {
