@@ -8,10 +8,10 @@ import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.monitoring
@@ -36,6 +36,8 @@ try:
     from jax._src.interpreters.partial_eval import DynamicJaxprTrace
 except ImportError:
     api_util = linear_util = source_info_util = DynamicJaxprTrace = None
+
+R = TypeVar("R")
 
 Tracer = cast("type[jax.Array]", _Tracer)
 """The class of values that stand for arrays while tracing, and are arrays to `isinstance` too."""
@@ -237,24 +239,27 @@ def replayer(closed: Any) -> Callable[..., Sequence[Any]]:
     return write
 
 
-def one_kernel(function: Callable[..., jax.Array], *operands: Any) -> jax.Array:
-    """The function's result; on CPUs equal calls share one kernel, which XLA compiles once.
-
-    A call that it merges with what surrounds it has a kernel of its own, and networks have hundreds of them.
-    """
+def kept_call(function: Callable[..., R], *operands: Any) -> R:
+    """The function's result, by a call that XLA does not merge with what surrounds it."""
     label: Callable[..., contextlib.AbstractContextManager[None]] | None
     label = getattr(xla_metadata, "set_xla_metadata", None)
     if label is None:
         return function(*operands)
 
-    def merged_inside(*operands: Any) -> jax.Array:
+    def merged_inside(*operands: Any) -> R:
         with label(inlineable=None):
             return function(*operands)
 
-    def called(*operands: Any) -> jax.Array:
-        with label(inlineable="false"):
-            return cast("jax.Array", jax.jit(merged_inside)(*operands))
+    with label(inlineable="false"):
+        return cast("R", jax.jit(merged_inside)(*operands))
 
+
+def one_kernel(function: Callable[..., jax.Array], *operands: Any) -> jax.Array:
+    """The function's result; on CPUs equal calls share one kernel, which XLA compiles once.
+
+    A call that it merges with what surrounds it has a kernel of its own, and networks have hundreds of them.
+    """
+    called = partial(kept_call, function)
     return cast("jax.Array", jax.lax.platform_dependent(*operands, cpu=called, default=function))
 
 

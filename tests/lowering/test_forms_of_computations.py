@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import popart_jax.lowering.kernels  # noqa: F401 - has the forms
 from popart_jax.ops.arrays import lowest
 from popart_jax.ops.convolution import convolve
 from popart_jax.ops.kernels import IPU, Computation, platform, tracing_for
@@ -76,6 +77,23 @@ def test_group_norm_of_special_values(special: float):
     x = jnp.asarray(RANDOM.normal(size=(2, 6, 3, 4))).at[1, 2, 0, 1].set(special)
     for found, plain in zip(*ways(group_standardise, lambda fn: lambda x: fn(x, 3, 1e-3), x), strict=True):
         np.testing.assert_allclose(found, plain, rtol=1e-11, atol=1e-11)
+
+
+def test_kernels_of_a_residual_network_do_not_grow_with_its_layers():
+    """XLA would compute the residual stream again from the first layer on, in a kernel of each later layer."""
+
+    def largest(layers: int) -> int:
+        def loss(x: jax.Array, ws: list[jax.Array]) -> jax.Array:
+            for w in ws:
+                x = group_standardise(x + jax.nn.relu(x @ w), 1, 1e-5)[0] * 0.5
+            return (x * x).sum()
+
+        ws = [jnp.ones((6, 6))] * layers
+        with tracing_for("cpu"):
+            text = jax.jit(jax.grad(loss, 1)).lower(jnp.ones((4, 6)), ws).compile().as_text()
+        return max(body.count(" = ") for body in text.split("\n\n") if body.lstrip().startswith("%fused"))
+
+    assert largest(2) == largest(5)
 
 
 @pytest.mark.parametrize("name", WINDOWS)
