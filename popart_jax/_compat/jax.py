@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import copy
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any, TypeVar, cast
@@ -239,8 +239,11 @@ def replayer(closed: Any) -> Callable[..., Sequence[Any]]:
     return write
 
 
-def kept_call(function: Callable[..., R], *operands: Any) -> R:
-    """The function's result, by a call that XLA does not merge with what surrounds it."""
+def one_kernel(function: Callable[..., R], *operands: Any) -> R:
+    """The function's result; on CPUs by a call that XLA keeps, so that equal calls share one kernel, compiled once.
+
+    What it merges with its surroundings is a kernel of its own in each place, and networks have hundreds of them.
+    """
     label: Callable[..., contextlib.AbstractContextManager[None]] | None
     label = getattr(xla_metadata, "set_xla_metadata", None)
     if label is None:
@@ -250,17 +253,11 @@ def kept_call(function: Callable[..., R], *operands: Any) -> R:
         with label(inlineable=None):
             return function(*operands)
 
-    with label(inlineable="false"):
-        return cast("R", jax.jit(merged_inside)(*operands))
+    def called(*operands: Any) -> R:
+        with label(inlineable="false"):
+            return cast("R", jax.jit(merged_inside)(*operands))
 
-
-def one_kernel(function: Callable[..., jax.Array], *operands: Any) -> jax.Array:
-    """The function's result; on CPUs equal calls share one kernel, which XLA compiles once.
-
-    A call that it merges with what surrounds it has a kernel of its own, and networks have hundreds of them.
-    """
-    called = partial(kept_call, function)
-    return cast("jax.Array", jax.lax.platform_dependent(*operands, cpu=called, default=function))
+    return cast("R", jax.lax.platform_dependent(*operands, cpu=called, default=function))
 
 
 def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> Any:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ..._compat.jax import kept_call
+from ..._compat.jax import one_kernel
 from ...ops.arrays import wide
 from ...ops.normalization import check_channels, group_standardise
 from ...ops.two_way import two_way
@@ -34,13 +34,14 @@ def by_channel(x: jax.Array, groups: int, epsilon: float) -> Standardised:
 
 def _forward(x: jax.Array, groups: int, epsilon: float) -> tuple[Standardised, Saved]:
     compute = partial(_results, groups=groups, epsilon=epsilon)
-    return kept_call(compute, x) if x.ndim == 2 else compute(x)
+    normal, mean, inverse = one_kernel(compute, x) if x.ndim == 2 else compute(x)
+    return (normal, mean, inverse), (x, mean, inverse)
 
 
-def _results(x: jax.Array, groups: int, epsilon: float) -> tuple[Standardised, Saved]:
+def _results(x: jax.Array, groups: int, epsilon: float) -> Standardised:
     mean = _mean(x, groups)
     inverse = lax.rsqrt(_mean(jnp.square(x - _spread(mean, x)), groups) + epsilon)
-    return ((x - _spread(mean, x)) * _spread(inverse, x), mean, inverse), (x, mean, inverse)
+    return (x - _spread(mean, x)) * _spread(inverse, x), mean, inverse
 
 
 @partial(two_way, nondiff_argnums=(1, 2))
@@ -50,7 +51,7 @@ def _standardised(x: jax.Array, groups: int, epsilon: float) -> Standardised:
 
 def _backward(groups: int, epsilon: float, saved: Saved, cotangents: Standardised) -> tuple[jax.Array]:
     compute = partial(_gradient, groups)
-    return (kept_call(compute, saved, cotangents) if saved[0].ndim == 2 else compute(saved, cotangents),)
+    return (one_kernel(compute, saved, cotangents) if saved[0].ndim == 2 else compute(saved, cotangents),)
 
 
 def _gradient(groups: int, saved: Saved, cotangents: Standardised) -> jax.Array:
