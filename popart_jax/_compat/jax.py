@@ -244,10 +244,7 @@ def one_kernel(function: Callable[..., R], *operands: Any) -> R:
 
     What it merges with its surroundings is a kernel of its own in each place, and networks have hundreds of them.
     """
-    label: Callable[..., contextlib.AbstractContextManager[None]] | None
-    label = getattr(xla_metadata, "set_xla_metadata", None)
-    if label is None:
-        return function(*operands)
+    label: Callable[..., contextlib.AbstractContextManager[None]] = xla_metadata.set_xla_metadata
 
     def merged_inside(*operands: Any) -> R:
         with label(inlineable=None):
