@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from ipu_model import target as targets
 from ipu_model.checks import check_finite, check_sizes
 from ipu_model.costs import Context, OpCost, Rule, Superstep, elementwise, rules
+from ipu_model.costs.complex_parts import real_operations
 from ipu_model.costs.layout import MARKS, VIEWS
 from ipu_model.options import ModelOptions
 from ipu_model.placement import Argument, Placement
@@ -31,6 +32,7 @@ from ipu_model.walk import Op, walk
 from ipu_model.walk.program import PRODUCTS
 
 FREE = frozenset((*VIEWS, *MARKS))
+REAL_TYPES = {"complex64": "float32", "complex128": "float64"}
 SLOW = {
     "exp": 10,
     "log": 10,
@@ -165,6 +167,7 @@ class Roofline:
     def _products(self, dtype: str) -> float:
         if not isinstance(self.flops_per_second, Mapping):
             return self.flops_per_second
+        dtype = REAL_TYPES.get(dtype, dtype)
         if dtype not in self.flops_per_second:
             raise ValueError(
                 f"{self.name}: no peak rate of {dtype} products; known are {sorted(self.flops_per_second)}"
@@ -184,17 +187,21 @@ def from_figures(data: Mapping[str, Any]) -> Roofline:
 
 
 def flops(op: Op) -> float:
-    """Floating point operations of an equation; transcendental functions count as several."""
+    """Floating point operations of an equation on real numbers; transcendental functions count as several."""
     out = sum(t.size for t in op.outputs)
+    pairs = math.prod(t.parts for t in op.inputs[:2])  # of the parts of two factors
     if op.primitive == "dot_general":
         contracted: tuple[int, ...] = op.params["dimension_numbers"][0][0]
-        return 2.0 * out * math.prod(op.inputs[0].shape[d] for d in contracted)
+        return 2.0 * out * pairs * math.prod(op.inputs[0].shape[d] for d in contracted)
     if op.primitive == "conv_general_dilated":
         spec: tuple[int, ...] = op.params["dimension_numbers"].rhs_spec
-        return 2.0 * out * math.prod(op.inputs[1].shape[d] for d in spec[1:])
+        return 2.0 * out * pairs * math.prod(op.inputs[1].shape[d] for d in spec[1:])
     if op.primitive in elementwise.RULES:
-        return float(out * SLOW.get(op.primitive, 1))
-    return float(sum(t.size for t in op.inputs))
+        if all(t.parts == 1 for t in op.inputs):
+            return float(out * SLOW.get(op.primitive, 1))
+        names, _ = real_operations(op.primitive, max(op.inputs, key=lambda t: t.parts))
+        return float(out * sum(SLOW.get(name, 1) for name in names))
+    return float(sum(t.size * t.parts for t in op.inputs))
 
 
 def _free(op: Op, ctx: Context) -> OpCost:

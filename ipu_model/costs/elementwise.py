@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ipu_model.cost import Number, cdiv
+from ipu_model.costs.complex_parts import real_operations
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.costs.vertex_table import BINARY, COMPOSED, UNARY, loop_cycles
 from ipu_model.walk.program import Op, Tensor
@@ -22,12 +23,12 @@ def price(op: Op, ctx: Context) -> OpCost:
         return _divide_by_few(op, ctx)
     spread, out = ctx.spread(op.output), op.output
     binary = name in BINARY or name in ("add_any", "select_n", "clamp", "nextafter")
-    names = COMPOSED.get(name, (name,))
     per_worker = cdiv(spread.most, ctx.target.workers)
-    source = next((t for t in op.inputs if t.size == out.size), out)
+    given = next((t for t in op.inputs if t.size == out.size), out)
+    names, source = real_operations(name, out if out.parts > given.parts else given)
     loops = sum(loop_cycles(n, source, per_worker, scalar=binary and _has_scalar(op)) for n in names)
     overhead = _overhead(names[0], op, source, ctx)
-    vertex = f"popops::{'Binary' if binary else 'Unary'}Op1D<{name.upper()},{source.dtype}>"
+    vertex = f"popops::{'Binary' if binary else 'Unary'}Op1D<{name.upper()},{given.dtype}>"
     step = Superstep(
         "Op/" + name.title().replace("_", ""),
         compute=overhead + ctx.target.workers * loops,
@@ -46,7 +47,8 @@ def _divide_by_few(op: Op, ctx: Context) -> OpCost:
     few = op.inputs[1]
     product = price(Op("mul", op.inputs, op.outputs, {}), ctx)
     spread, workers = ctx.spread(few), ctx.target.workers
-    loops = loop_cycles("inverse", few, cdiv(spread.most, workers))
+    names, part = real_operations("inverse", few)
+    loops = sum(loop_cycles(name, part, cdiv(spread.most, workers)) for name in names)
     inverse = Superstep(
         "Op/Inverse",
         ctx.target.supervisor_cycles + 9 + workers * (28 + loops),
@@ -77,13 +79,16 @@ def _power(op: Op, ctx: Context) -> OpCost:
     n = abs(int(op.params["y"]))
     count = max(1, n.bit_length() - 1 + n.bit_count() - 1) + (op.params["y"] < 0)
     spread = ctx.spread(op.output)
-    loops = count * loop_cycles("square", op.output, cdiv(spread.most, ctx.target.workers))
-    overhead = _overhead("square", op, op.output, ctx)
+    names, part = real_operations("square", op.output)
+    loops = count * sum(loop_cycles(name, part, cdiv(spread.most, ctx.target.workers)) for name in names)
+    overhead = _overhead("square", op, part, ctx)
     step = Superstep(
         "Op/Pow", overhead + ctx.target.workers * loops, tiles=spread.tiles, vertices=spread.tiles,
         vertex=f"popops::UnaryOp1D<SQUARE,{op.output.dtype}>", balance=spread.balance, overhead=overhead,
     )  # fmt: skip
-    return OpCost((step,), flops=count * op.output.size, outputs=(spread,), elementwise=True, layout="keep")
+    return OpCost(
+        (step,), flops=count * len(names) * op.output.size, outputs=(spread,), elementwise=True, layout="keep"
+    )
 
 
 def cast(op: Op, ctx: Context) -> OpCost:

@@ -45,13 +45,16 @@ def _sizes(shape: tuple[int, ...], dims: Sequence[int]) -> int:
 
 
 def dot_general(op: Op, ctx: Context) -> OpCost:
-    """A grouped product ``[g, m, k] x [g, k, n]``."""
+    """A grouped product ``[g, m, k] x [g, k, n]``.
+
+    A complex one is a real product of the parts, ``[m, 2 k] x [2 k, 2 n]``.
+    """
     lhs, rhs = op.inputs[:2]
     (lc, rc), (lb, rb) = op.params["dimension_numbers"]
-    k = _sizes(lhs.shape, lc)
+    k = _sizes(lhs.shape, lc) * lhs.parts
     groups = _sizes(lhs.shape, lb)
     m = math.prod(s for d, s in enumerate(lhs.shape) if d not in (*lc, *lb))
-    n = math.prod(s for d, s in enumerate(rhs.shape) if d not in (*rc, *rb))
+    n = math.prod(s for d, s in enumerate(rhs.shape) if d not in (*rc, *rb)) * rhs.parts
     if not (m and n and k and groups):
         return OpCost(outputs=(ctx.spread(op.output),), layout="linear")
     pass_ = _matmul_pass(op, ctx, groups, min((d for d in lc), default=0), lb)
@@ -59,7 +62,7 @@ def dot_general(op: Op, ctx: Context) -> OpCost:
         m, n = n, m  # JAX puts the gradient first; the library's update is [inputs, batch] x [batch, outputs]
     data = _data(lhs)
     plan = _product(m, k, n, groups, data, _options(op, ctx, pass_, data), ctx)
-    return _priced(op, ctx, plan, 2 * op.output.size * k, "matmulGrouped/Conv_1")
+    return _priced(op, ctx, plan, 2 * groups * m * k * n, "matmulGrouped/Conv_1")
 
 
 def scaled_dot(op: Op, ctx: Context) -> OpCost:
@@ -108,8 +111,8 @@ def ragged_dot(op: Op, ctx: Context) -> OpCost:
     ragged = set(numbers.lhs_ragged_dimensions)
     groups = max(1, sizes.shape[-1])
     m = math.prod(s for d, s in enumerate(lhs.shape) if d not in (*lc, *lb))
-    k = _sizes(lhs.shape, lc)
-    n = math.prod(s for d, s in enumerate(rhs.shape) if d not in (*rc, *rb, *numbers.rhs_group_dimensions))
+    k = _sizes(lhs.shape, lc) * lhs.parts
+    n = math.prod(s for d, s in enumerate(rhs.shape) if d not in (*rc, *rb, *numbers.rhs_group_dimensions)) * rhs.parts
     many = _sizes(lhs.shape, lb) * groups
     if not (m and n and k):
         return OpCost(outputs=(ctx.spread(op.output),), layout="linear")
@@ -159,8 +162,8 @@ def convolution(op: Op, ctx: Context) -> OpCost:
         batch=lhs.shape[of_lhs[0]] // p["batch_group_count"],
         field=tuple(lhs.shape[d] for d in of_lhs[2:]) or (1,),
         kernel=kernel,
-        in_channels=rhs.shape[of_rhs[1]],
-        out_channels=rhs.shape[of_rhs[0]] // groups,
+        in_channels=rhs.shape[of_rhs[1]] * lhs.parts,
+        out_channels=rhs.shape[of_rhs[0]] // groups * rhs.parts,
         groups=groups,
         stride=tuple(p["window_strides"]),
         pad_lower=tuple(a for a, _ in p["padding"]),
@@ -248,7 +251,7 @@ def _priced(op: Op, ctx: Context, plan: Plan, flops: float, name: str) -> OpCost
     out = op.output
     split = plan.detail
     # serial steps over output channels each make a part of the output, those over input channels add to one
-    most = min(out.size, max(1, math.ceil(split.tile["partials"] * split.out_serial / split.depth)))
+    most = min(out.size, max(1, math.ceil(split.tile["partials"] * split.out_serial / split.depth / out.parts)))
     used = min(ctx.target.tiles, max(1, min(tiles, math.ceil(out.size / most))))
     return OpCost(
         tuple(steps), flops=flops, temporary=_temporary(plan), beside_outputs=_partial_results(plan),

@@ -28,9 +28,16 @@ def price(op: Op, ctx: Context) -> OpCost:
 def reduce_cost(source: Tensor, axes: tuple[int, ...], out: Tensor, ctx: Context, name: str) -> OpCost:
     """Price of the plan's stages, without the program launch: a reduction is one step of a larger program here."""
     data = "half" if source.width < 4 else "float"
-    plan = plan_reduction(source.shape, axes, ctx.target, data, OPERATIONS.get(name, "ADD"))
+    shape = (*source.shape, source.parts) if source.parts > 1 else source.shape  # parts of a complex number stay apart
+    plan = plan_reduction(shape, axes, ctx.target, data, OPERATIONS.get(name, "ADD"))
     steps = tuple(_superstep(stage, source, name, ctx) for stage in plan.detail.stages)
-    return OpCost(steps, flops=source.size, temporary=plan.temporary_bytes, outputs=(ctx.spread(out),), layout="linear")
+    return OpCost(
+        steps,
+        flops=source.size * source.parts,
+        temporary=plan.temporary_bytes,
+        outputs=(ctx.spread(out),),
+        layout="linear",
+    )
 
 
 def _superstep(stage: Stage, source: Tensor, name: str, ctx: Context) -> Superstep:

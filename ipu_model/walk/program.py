@@ -42,6 +42,11 @@ class Tensor:
         """Whether elements are real or complex floats."""
         return self.dtype.startswith(("float", "bfloat", "complex"))
 
+    @property
+    def parts(self) -> int:
+        """Real numbers in an element: two in a complex one, which the chip has no arithmetic for."""
+        return 2 if self.dtype.startswith("complex") else 1
+
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 

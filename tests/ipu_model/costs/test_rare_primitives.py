@@ -75,3 +75,43 @@ def test_callbacks_with_effects_are_noted_and_checks_are_not():
     assert not noted.unpriced
     assert noted.assumptions == ("1 callback(s) into Python: nothing is counted for them, nor for moving their data",)
     assert check.assumptions == ()
+
+
+def test_a_complex_product_is_the_real_one_of_its_parts():
+    z = ipu_model.profile(jnp.matmul, shape(128, 64, dtype=jnp.complex64), shape(64, 96, dtype=jnp.complex64))
+    x = ipu_model.profile(jnp.matmul, shape(128, 128), shape(128, 192))
+    assert z.cycles.flops == x.cycles.flops == 8 * 128 * 64 * 96
+    assert z.cycles.compute == x.cycles.compute
+    assert z.memory.total == pytest.approx(x.memory.total, rel=0.05)
+
+
+def test_a_complex_convolution_has_twice_the_channels():
+    def convolve(x, k):
+        return lax.conv(x, k, (1, 1), "SAME")
+
+    sizes = ((2, 16, 16, 16), (8, 16, 3, 3)), ((2, 32, 16, 16), (16, 32, 3, 3))
+    z = ipu_model.profile(convolve, *(shape(*s, dtype=jnp.complex64) for s in sizes[0]))
+    x = ipu_model.profile(convolve, *(shape(*s) for s in sizes[1]))
+    assert z.cycles.flops == x.cycles.flops
+    assert z.cycles.compute == x.cycles.compute
+
+
+@pytest.mark.parametrize("target", ["mk2", "a100"])
+@pytest.mark.parametrize(
+    ("fn", "operations"), [(jnp.add, 2), (jnp.multiply, 6), (lambda a, b: jnp.sum(a * b, 0), 8), (jnp.abs, 4)]
+)
+def test_complex_numbers_are_worked_on_by_parts(fn, operations, target):
+    count = 1 if fn is jnp.abs else 2
+    z = ipu_model.profile(fn, *[shape(1024, 512, dtype=jnp.complex64)] * count, target=target)
+    x = ipu_model.profile(fn, *[shape(1024, 512)] * count, target=target)
+    assert z.cycles.flops == operations * 1024 * 512
+    assert z.cycles.total > x.cycles.total
+
+
+def test_every_complex_operation_costs_more_than_the_real_one():
+    named = [jnp.exp, jnp.log, jnp.sin, jnp.tanh, jnp.sqrt, jnp.square, jnp.negative, jax.nn.sigmoid]
+    others = [lambda a: a**5, lambda a: a / a, lambda a: a / a.sum(-1, keepdims=True), lambda a: a == a]
+    for fn in (*named, *others, lambda a: a.sum(1)):
+        z, x = (ipu_model.profile(fn, shape(256, 1024, dtype=d)) for d in (jnp.complex64, jnp.float32))
+        assert z.cycles.compute > x.cycles.compute, fn
+        assert not z.unpriced
