@@ -39,6 +39,19 @@ def check_choice(what: str, name: str, value: object, choices: tuple[str, ...] =
         raise ValueError(f"{what}: {name} is {value!r}, expected one of {', '.join(choices)}")
 
 
+def check_flags(what: str, /, **flags: object) -> None:
+    """Check that flags are true or false, or 1 or 0.
+
+    Raises
+    ------
+    ValueError
+        With the name of the first that is refused.
+    """
+    for name, flag in flags.items():
+        if isinstance(flag, str) or flag not in (True, False):
+            raise ValueError(f"{what}: {name} is {flag!r}, expected True or False")
+
+
 def check_between(what: str, low: float, high: float, /, **values: float) -> None:
     """Check that values are numbers with ``low <= value <= high``.
 
@@ -87,5 +100,5 @@ def check_among(what: str, name: str, values: Collection[str], choices: Collecti
     ValueError
         With the choices.
     """
-    if isinstance(values, str) or set(values) - set(choices):
+    if isinstance(values, str) or not isinstance(values, Collection) or set(values) - set(choices):
         raise ValueError(f"{what}: {name} is {values!r}, expected a collection of some of {', '.join(choices)}")

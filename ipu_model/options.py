@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from ipu_model.checks import check_among, check_between, check_choice, check_finite, check_sizes
+from ipu_model.checks import (
+    check_among,
+    check_between,
+    check_choice,
+    check_finite,
+    check_flags,
+    check_kind,
+    check_sizes,
+)
 
 #: Kinds of collectives that may be merged into one.
 MERGEABLE = ("all_reduce", "reduce_scatter", "all_gather")
@@ -78,6 +86,10 @@ class ModelOptions:
     def __post_init__(self) -> None:
         what = "ModelOptions"
         counts = ("replicas", "gradient_accumulation", "batches_per_step")
+        flags = ("fuse_elementwise", "outlining", "fully_connected_pass", "half_arithmetic", "overlap_io")
+        check_flags(what, **{name: getattr(self, name) for name in flags})
+        for name in ("trip_counts", "axis_sizes"):
+            check_kind(f"{what}: {name}", getattr(self, name), Mapping, "a dictionary of numbers by name")
         check_sizes(what, **{name: getattr(self, name) for name in counts})
         check_sizes(what, 0, samples_per_step=self.samples_per_step, io_tiles=self.io_tiles)
         check_sizes(what, **{f"axis_sizes[{name!r}]": n for name, n in self.axis_sizes.items()})

@@ -27,6 +27,8 @@ from ipu_model.schedule import timing
 from ipu_model.target import Target
 from ipu_model.walk import Program, walk
 
+PLACEMENTS = "an ipu_model.Placement"
+
 
 def profile(
     fn: Callable[..., Any],
@@ -134,8 +136,9 @@ def profile_jaxpr(
     levers : bool
         Compute what would help when the program does not fit (prices it a few more times).
     """
-    chosen = targets.get(target)
-    options, placement = options or ModelOptions(), placement or EVERYTHING_HERE
+    chosen, options = targets.get(target), options or ModelOptions()
+    placement = EVERYTHING_HERE if placement is None else placement
+    check_kind("placement", placement, Placement, PLACEMENTS)
     whole_model = getattr(chosen, "profile_jaxpr", None)
     if whole_model is not None:
         return whole_model(jaxpr, placement=placement, options=options, inputs=inputs, outputs=outputs)
@@ -175,7 +178,7 @@ def trace(
     """
     if not compat.is_jaxpr(jaxpr):
         raise TypeError(f"a jaxpr is what jax.make_jaxpr(fn)(*args) returns, not {reprlib.repr(jaxpr)}")
-    check_kind("placement", placement, Placement, "an ipu_model.placement.Placement")
+    check_kind("placement", placement, Placement, PLACEMENTS)
     return walk(
         jaxpr, is_leaf=rules().__contains__, placement=placement, options=options, inputs=inputs, outputs=outputs
     )

@@ -140,6 +140,8 @@ def search(
     """
     check_sizes("search", most=most)
     check_kind("bounds", bounds, Mapping, "a dictionary of sizes by name")
+    for name, given in {"limits": limits, "start": start}.items():
+        check_kind(name, {} if given is None else given, Mapping, "a dictionary of numbers by name")
     if not bounds:
         raise ValueError("search: bounds name no size, so there is nothing to search")
     grid = {name: _values(name, given) for name, given in bounds.items()}
@@ -183,7 +185,7 @@ def _positions(start: Mapping[str, Any], grid: Mapping[str, Sequence[Any]]) -> d
 
 
 def _figure(named: str | Figure) -> Figure:
-    if not isinstance(named, str):
+    if callable(named):
         return named
     if named not in FIGURES:
         raise ValueError(f"no figure {named!r}; figures are {sorted(FIGURES)}, or a function of the report")
@@ -203,9 +205,18 @@ def _always(most: float) -> Figure:
     return lambda _: most
 
 
+def _number(figure: Figure, report: Report) -> float:
+    value = figure(report)
+    try:
+        return float(value)
+    except TypeError as err:
+        said = f"search: an objective or a figure with a limit gave {value!r:.80}, expected a number"
+        raise TypeError(said) from err
+
+
 def _over(value: float, most: float) -> float:
     """How far a figure exceeds its limit, as a share of it (of 1 where it is 0); negative below."""
-    return (value - most) / (abs(most) or 1.0)
+    return (value - most) / (abs(most) or 1.0) if math.isfinite(most) else -most
 
 
 @dataclass
@@ -243,8 +254,8 @@ class _Planner:
         except TypeError as err:
             given = ", ".join(f"{name}={value!r}" for name, value in sizes.items())
             raise TypeError(f"search: there is no program of {given}: {err}") from err
-        over = [_over(float(figure(report)), float(most(report))) for figure, most in self.limits]
-        found = Tried(sizes, float(self.objective(report)), max(0.0, *over))
+        over = [_over(_number(figure, report), _number(most, report)) for figure, most in self.limits]
+        found = Tried(sizes, _number(self.objective, report), max(0.0, *over))
         if math.isnan(found.objective) or any(map(math.isnan, over)):
             return Tried(sizes, math.inf, math.inf, "its objective, or a figure with a limit, is not a number")
         if self.top is None or found.rank < self.top[0].rank:

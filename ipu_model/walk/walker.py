@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ipu_model import compat
+from ipu_model.checks import check_kind
 from ipu_model.options import ModelOptions
 from ipu_model.placement import EVERYTHING_HERE, Argument, Placement
 from ipu_model.walk import control, scope
@@ -52,6 +53,8 @@ def walk(
     outs = walker.body(opened, constants, ids, "", streamed)
     outs = walker.finish(outs, results)
     for old, argument in zip(ids, arguments, strict=True):
+        if (argument.donated_to or 0) >= max(1, len(outs)):
+            raise ValueError(f"{argument} is donated to an output that the program has not; it has {len(outs)}")
         new = NO_VALUE if argument.donated_to is None else outs[argument.donated_to]
         if new not in (old, NO_VALUE):
             walker.carries.append(Carry(0, old, new))
@@ -73,6 +76,8 @@ def walk(
 def _complete(given: Sequence[Argument], count: int, word: str) -> tuple[Argument, ...]:
     if len(given) > count:
         raise ValueError(f"{len(given)} {word} arguments described, the program has {count}")
+    for i, argument in enumerate(given):
+        check_kind(f"{word}s[{i}]", argument, Argument, "an ipu_model.Argument")
     return tuple(given) + tuple(Argument(f"{word}{i}") for i in range(len(given), count))
 
 

@@ -85,6 +85,9 @@ def test_surfaces_have_no_price_where_there_are_no_sizes(size):
         ({"gradient_accumulation": 0}, "gradient_accumulation is 0"), ({"smooth": math.inf}, "smooth is inf"),
         ({"merge_collectives": ("all-reduce",)}, r"merge_collectives is \('all-reduce',\), .* some of all_reduce, "),
         ({"merge_collectives": "all_reduce"}, "merge_collectives is 'all_reduce', expected a collection"),
+        ({"merge_collectives": None}, "merge_collectives is None, expected a collection"),
+        ({"half_arithmetic": "no"}, "half_arithmetic is 'no', expected True or False"),
+        ({"outlining": None}, "outlining is None, expected True or False"),
     ],
 )  # fmt: skip
 def test_options_out_of_range_are_refused(options, message):
@@ -143,6 +146,7 @@ def test_sizes_of_a_chip_are_whole_numbers(name):
         (lambda: ipu_model.search(lambda n: None, {"n": (1, 2)}, most=0), "search: most is 0"),
         (lambda: plan_matmul(16, 5 * 10**11, 5 * 10**11, MK2), r"4e\+24 multiplies, more than can be counted"),
         (lambda: ipu_model.profile(abs, 1.0).explain(-1), "explain: steps is -1"),
+        (lambda: ipu_model.profile(abs, 1.0, inputs=[ipu_model.Argument("x", donated_to=1)]), "donated to an output"),
         (lambda: ipu_model.profile(abs, 1.0).uncertainty("bytes"), "uncertainty: quantity is 'bytes'"),
     ],
 )
@@ -194,6 +198,10 @@ def test_empty_arrays_have_a_price(fn, shapes):
         (lambda: ipu_model.trace(jnp.matmul), "a jaxpr is what jax.make_jaxpr"),
         (lambda: ipu_model.profile_jaxpr("x"), "a jaxpr is what jax.make_jaxpr.* returns, not 'x'"),
         (lambda: ipu_model.profile(jnp.sin, jnp.ones(3), placement=3), "placement is 3, expected"),
+        (lambda: ipu_model.profile(jnp.sin, jnp.ones(3), placement={}), "placement is {}, expected"),
+        (lambda: ipu_model.profile(jnp.sin, jnp.ones(3), inputs=[3]), r"inputs\[0\] is 3, expected an ipu_model.Arg"),
+        (lambda: ipu_model.ModelOptions(trip_counts=None), "trip_counts is None, expected a dictionary"),
+        (lambda: ipu_model.ModelOptions(axis_sizes=[3]), r"axis_sizes is \[3\], expected a dictionary"),
         (lambda: ipu_model.cycles(3, MK2), "program is 3, expected what ipu_model.trace returns"),
         (lambda: ipu_model.cycles(PROGRAM, "mk2"), "target is 'mk2', expected an ipu_model.Target"),
         (lambda: ipu_model.search(lambda n: (jnp.sin, n), [("n", (1, 2))]), "bounds is .*, expected a dictionary"),

@@ -174,12 +174,14 @@ def test_sizes_without_a_program_are_passed_over():
     [
         ({"bounds": {"width": (9, 3)}}, "size 'width' has no values"),
         ({"objective": "speed"}, "no figure 'speed'; figures are"),
+        ({"objective": 5}, "no figure 5; figures are"),
         ({"limits": {"watts": 3}}, "no figure 'watts'"),
         ({"start": {"width": 7}}, "outside the bounds"),
         ({"limits": {"cycles": 1}}, "no program within the limits"),
         ({"bounds": {"width": {64, 65}}}, "neither values in order nor a pair"),
         ({"bounds": {}}, "bounds name no size"),
         ({"bounds": {"width": 64}}, "neither values in order nor a pair"),
+        ({"limits": {"cycles": float("-inf")}}, "no program within the limits"),
         ({"objective": lambda r: float("nan")}, "its objective, or a figure with a limit, is not a number"),
     ],
 )
@@ -187,6 +189,27 @@ def test_refusals(change, message):
     given = {"bounds": {"width": (64, 70)}, **change}
     with pytest.raises(ValueError, match=message):
         ipu_model.search(lambda width: product(8, width), **given)
+
+
+def test_a_limit_without_end_is_none():
+    free, bound = (
+        ipu_model.search(lambda width: product(8, width), {"width": (64, 66)}, limits=limits)
+        for limits in ({}, {"cycles": float("inf")})
+    )
+    assert free.sizes == bound.sizes
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"start": 3}, "start is 3, expected a dictionary"),
+        ({"limits": [5]}, r"limits is \[5\], expected a dictionary"),
+        ({"objective": lambda r: None}, "an objective or a figure with a limit gave None, expected a number"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(change, message):
+    with pytest.raises(TypeError, match=message):
+        ipu_model.search(lambda width: product(8, width), {"width": (64, 65)}, **change)
 
 
 def test_what_is_no_program_is_named():
