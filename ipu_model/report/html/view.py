@@ -62,11 +62,17 @@ def _cards(r: Document) -> list[tuple[str, str, str, str]]:
     rate = f"{formats.count(r.schedule.samples_per_second)} samples/s" if r.schedule.samples_per_second else "per run"
     return [
         ("cycles", "Cycles", formats.count(r.total_cycles), f"{formats.seconds(r.schedule.seconds)}, {rate}"),
-        ("arithmetic", "Arithmetic", f"{formats.count(r.cycles.flops)}FLOP", share),
+        ("arithmetic", "Arithmetic", _amount(r.cycles.flops, "FLOP"), share),
         ("fullest", "Fullest tile", formats.size(worst), f"{formats.percent(worst, limit)} of {formats.size(limit)}"),
         ("all", "All tiles", formats.size(r.memory.total), tiles),
         ("steps", "Steps", formats.count(len(r.steps)), operations),
     ]  # fmt: skip
+
+
+def _amount(value: float, unit: str) -> str:
+    """A count of a unit: the prefix stands at the unit, a space before it."""
+    text = formats.count(value)
+    return f"{text}{unit}" if text[-1].isalpha() else f"{text} {unit}"
 
 
 def _side_by_side(r: Document) -> str:

@@ -242,6 +242,10 @@ def test_figures_have_three_digits_and_no_power_of_ten(text, expected):
     assert text == expected
 
 
+def test_no_work_is_a_count_of_operations_too():
+    assert "<strong>0 FLOP</strong>" in render(ipu_model.profile(lambda x: x, jnp.ones(3)))
+
+
 def test_every_part_and_figure_has_a_help(page):
     assert "How sure: on published figures" in page
     parts = Parts(page).parts[1:]  # before the first heading stands what the machine is
@@ -350,7 +354,7 @@ out.closed = [rows("op").length, rows("head").length];
 document.querySelector("#ops tr.head button").click();
 out.opened = [...document.querySelectorAll('#ops button[aria-expanded="true"]')].length;
 const filter = document.getElementById("filter");
-filter.value = "block2"; filter.dispatchEvent(new Event("input"));
+filter.value = " block2 "; filter.dispatchEvent(new Event("input"));
 out.shown = rows("op").map((r) => r.dataset.name);
 out.visible = rows("head").map((r) => r.dataset.scope);
 out.total = document.querySelector("#ops tfoot td").textContent;

@@ -34,6 +34,8 @@ frame.onload = async () => {
   out.open = helps.filter((h) => h.open).length;
   out.focus = page.activeElement.tagName;
   out.tabs = helps.every((h) => h.querySelector("summary").tabIndex === 0);
+  page.querySelector(".map").dispatchEvent(new frame.contentWindow.KeyboardEvent("keydown", { key: "ArrowRight" }));
+  out.held = page.querySelectorAll("#tile-detail tbody tr").length;
   out.width = page.documentElement.scrollWidth;
   document.getElementById("probe").textContent = JSON.stringify(out);
 };
@@ -68,6 +70,7 @@ def test_a_phone_shows_all_of_it(page: str, tmp_path: Path) -> None:
     found = re.search(r'<pre id="probe">(.+?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stderr[-2000:]
     out = json.loads(html.unescape(found[1]))
+    assert out["held"] > 0
     assert out["width"] <= 360
     assert len(out["helps"]) == text.count('<details class="help">')
     for left, right, opened in out["helps"]:

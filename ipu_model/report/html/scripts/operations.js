@@ -3,6 +3,7 @@
   const { data, make, count, size, percent, shortened } = page;
   const table = document.getElementById("ops"), body = table.tBodies[0];
   const filter = document.getElementById("filter"), grouped = document.getElementById("grouped");
+  const wanted = () => filter.value.trim().toLowerCase();
   const most = 1000, kinds = data.tree.kinds, first = 4;
   const rows = data.tree.rows.map((r) => ({
     scope: r[0], name: r[1], phase: r[2], operator: r[3], kinds: r.slice(first, first + kinds.length),
@@ -22,7 +23,7 @@
 
   // Sums of each scope, from the innermost outwards: a scope stands after its parent in the list.
   const sum = () => {
-    const words = filter.value.toLowerCase();
+    const words = wanted();
     for (const s of scopes) Object.assign(s, { count: 0, cycles: 0, flops: 0, bytes: 0, temporary: 0, kinds: kinds.map(() => 0), shown: [] });
     for (const r of rows) if (!words || r.words.includes(words)) { scopes[r.scope].shown.push(r); add(scopes[r.scope], r, 1); }
     for (const s of [...scopes].reverse()) if (s.parent >= 0) add(scopes[s.parent], s, s.count);
@@ -44,7 +45,7 @@
     while (stack.length) {
       const [x, depth] = stack.pop();
       if (x !== scopes[0]) found.push([x, depth]);
-      if (!x.shown || (x !== scopes[0] && !x.open && !filter.value)) continue;
+      if (!x.shown || (x !== scopes[0] && !x.open && !wanted())) continue;
       const inside = [...x.scopes.filter((s) => s.count), ...x.shown].sort(order).reverse();
       stack.push(...inside.map((y) => [y, x === scopes[0] ? 0 : depth + 1]));
     }
@@ -66,7 +67,7 @@
     const cell = make("td", { title: x.path });
     cell.style.paddingLeft = `${8 + 18 * depth}px`;
     if (!x.shown) { cell.append(make("span", { className: "leaf" }), text); return cell; }
-    const button = make("button", { type: "button", className: "fold", ariaExpanded: String(x.open || Boolean(filter.value)) }, text);
+    const button = make("button", { type: "button", className: "fold", ariaExpanded: String(x.open || Boolean(wanted())) }, text);
     button.onclick = () => { x.open = !x.open; draw(); document.querySelector(`[data-scope="${CSS.escape(x.path)}"] button`)?.focus(); };
     cell.append(button, make("span", { className: "dim" }, ` ${count(x.count)}`));
     return cell;

@@ -12,9 +12,9 @@
     info.textContent = `Tile ${tile}: ${size(always + rest)} of ${size(data.bytesPerTile)} in use; ${size(always)} always live, ${size(rest)} at its peak beside; highest address ${size(total)}`;
   };
   const rowsOf = (tile, ipu) => data.variables.filter((v) => v[3] === ipu && tile < v[4]);
-  const list = (title, heads, rows) => [make("h4", {}, title), make("table", {},
+  const list = (title, heads, rows) => [make("h4", {}, title), make("div", { className: "scroll" }, make("table", {},
     make("thead", {}, make("tr", {}, ...heads.map(([text, css]) => make("th", { className: css }, text)))),
-    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, k) => make("td", { className: heads[k][1], title: text }, text))))))];
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, k) => make("td", { className: heads[k][1], title: text }, text)))))))];
   const choose = (tile, ipu) => {
     const held = rowsOf(tile, ipu).map((v) => [...v, v[5] / v[4]]).sort((a, b) => b[8] - a[8]);
     const vertices = data.vertices.filter((v) => tile < v[2]).sort((a, b) => b[3] - a[3]);
