@@ -33,6 +33,13 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
     """The cheapest split that fits the available memory; without one, the bound is raised as the library does."""
     bound = options.available_memory * machine.tile_memory
     jobs = jobs_of(params, machine, options)
+    while (best := _planned(jobs, machine, options, bound)) is None:
+        bound = max(2 * bound, machine.tile_memory / 64) if bound <= 2 * machine.tile_memory else math.inf
+    return best
+
+
+def _planned(jobs: Jobs, machine: Machine, options: Options, bound: float) -> Split | None:
+    """The cheapest split that fits in `bound` bytes, in one step or in serial ones; None without any."""
     best, left_out = _best(jobs, machine, options, bound, ((1, 1),), patience=PATIENCE)
     likely = SERIAL_LOSS * left_out
     if best is None or left_out < best.cycles:
@@ -45,9 +52,6 @@ def plan(params: ConvParams, machine: Machine, options: Options) -> Split:
         best, _ = _best(jobs, machine, options, bound, pairs, None, likely)
         if best is not None:
             break
-    while best is None:
-        bound = max(2 * bound, machine.tile_memory / 64) if bound <= 2 * machine.tile_memory else math.inf
-        best, _ = _best(jobs, machine, options, bound, ((1, 1),), None, likely if bound < math.inf else math.inf)
     return best
 
 

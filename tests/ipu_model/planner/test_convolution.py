@@ -161,6 +161,16 @@ def test_less_memory_never_makes_a_plan_faster():
     assert cycles == sorted(cycles)
 
 
+@pytest.mark.parametrize("sizes", [(1024, 4096, 4096), (2048, 2048, 2048), (64, 4096, 4096)])
+def test_a_bound_that_no_plan_keeps_is_doubled_with_serial_steps_at_each(sizes):
+    least, small, roomy = (
+        conv_search.plan(matmul_params(*sizes), MK2.machine, Options("none_matmul", available_memory=share))
+        for share in (0.0, 0.01, 0.1)
+    )
+    assert max(least.temp, small.temp) < 0.5 * roomy.temp
+    assert min(least.cycles, small.cycles) > roomy.cycles
+
+
 def test_serial_splits_when_nothing_else_fits():
     split = conv_search.plan(matmul_params(600, 512, 10000), MK1.machine, Options("none_matmul", available_memory=0.25))
     assert split.in_serial * split.out_serial > 1
