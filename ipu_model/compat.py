@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import jax
+from jax.interpreters import partial_eval
 
 try:  # jax.extend.core has them as well, but its package imports Pallas: 25 ms of every start
     from jax._src.core import DropVar as DropVar
@@ -25,6 +26,14 @@ def open_jaxpr(jaxpr: Any) -> tuple[Any, tuple[Any, ...]]:
     consts = tuple(getattr(jaxpr, "consts", ()))
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     return inner, consts
+
+
+def without_dead_code(jaxpr: Any) -> Any:
+    """An open jaxpr less the equations whose results nothing reads, also those inside of loops and calls.
+
+    Compilers drop them; a traced gradient has the last operations of its forward pass among them.
+    """
+    return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0]
 
 
 def is_jaxpr(value: Any) -> bool:

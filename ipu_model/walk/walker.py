@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -44,6 +45,7 @@ def walk(
         Names and roles, in the jaxpr's order; missing ones get a default.
     """
     opened, consts = compat.open_jaxpr(jaxpr)
+    opened = compat.without_dead_code(opened)
     walker = Walker(is_leaf, placement, options or ModelOptions())
     arguments = _complete(inputs, len(opened.invars), "input")
     results = _complete(outputs, len(opened.outvars), "output")
@@ -79,6 +81,12 @@ def _complete(given: Sequence[Argument], count: int, word: str) -> tuple[Argumen
     for i, argument in enumerate(given):
         check_kind(f"{word}s[{i}]", argument, Argument, "an ipu_model.Argument")
     return tuple(given) + tuple(Argument(f"{word}{i}") for i in range(len(given), count))
+
+
+def _is_literal(eqn: Any, args: Sequence[int]) -> bool:
+    """Whether an equation makes single numbers of literals alone, which compilers do: casts of the bounds of a clip."""
+    known = bool(args) and all(i == NO_VALUE for i in args) and not eqn.effects
+    return known and all(math.prod(getattr(v.aval, "shape", ())) == 1 for v in eqn.outvars)
 
 
 class Walker:
@@ -236,6 +244,9 @@ class Walker:
             if i != NO_VALUE and not self.values[i].whole:
                 env[atom] = self.fetch(i, stack)
         args = [self.read(env, a) for a in eqn.invars]
+        if _is_literal(eqn, args):
+            env.update(dict.fromkeys(eqn.outvars, NO_VALUE))
+            return
         outs = [self.new(self.tensor(v.aval)) for v in eqn.outvars]
         params = self.with_axes(name, eqn.params)
         line = "" if scope.read(stack).path else compat.source_line(eqn)

@@ -22,14 +22,14 @@ def convolutions(builder, *_):
     return given, builder.aiOnnx.conv([builder.aiOnnx.conv(given, **place), given[1]], **place)
 
 
-def computed(network, *shapes, training=True, **options):
-    """Paths of the compute sets of products."""
+def computed(network, *shapes, training=True, anchored=True, **options):
+    """Paths of the compute sets of products; the result is read by the host, or by the loss alone."""
     builder = popart.Builder()
     given, out = network(builder, *shapes)
     settings = make_options(reportOptions={"showExecutionSteps": "true"}, **options)
     if training:
         loss = builder.aiGraphcore.identityloss([out])
-        anchors = dict.fromkeys([f"Gradient___{name}" for name in given], "All")
+        anchors = dict.fromkeys([f"Gradient___{name}" for name in given] + [out] * anchored, "All")
         session = popart.TrainingSession(
             builder.getModelProto(), flow(1, anchors), loss, popart.ConstSGD(0.1), device(), userOptions=settings
         )
@@ -48,6 +48,7 @@ def computed(network, *shapes, training=True, **options):
         (([2, 3], [3, 4]), {"training": False}, 1),
         (([2, 3], [3, 4]), {"training": False, "enableOutlining": False}, 2),
         (([2, 3], [3, 4]), {}, 3),  # forward, and one gradient for either side
+        (([2, 3], [3, 4]), {"anchored": False}, 2),  # the gradients do not read the result: PopART prunes the products
         (([2, 2], [2, 2]), {}, 3),  # by the pass of a dense layer
         (([2, 2], [2, 2]), {"enableFullyConnectedPass": False}, 1),
         (([2, 2], [2, 2]), {"enableFullyConnectedPass": False, "enableOutlining": False}, 6),

@@ -213,3 +213,36 @@ def test_a_placed_program_is_that_of_a_walk_with_the_placement():
     assert facts(placed) == facts(walked)
     assert {s.op.attributes.ipu for s in placed.steps} == {0, 1}
     assert (placed.frames, placed.values, placed.carries) == (walked.frames, walked.values, walked.carries)
+
+
+@pytest.mark.parametrize(
+    ("fn", "plain"),
+    [
+        (lambda x: (x @ x, x + 1)[1], lambda x: x + 1),
+        (lambda x: jax.jit(lambda y: (y @ y, y + 1))(x)[1], lambda x: jax.jit(lambda y: y + 1)(x)),
+        (
+            lambda x: lax.scan(lambda c, _: (c + 1, c @ c), x, None, length=3)[0],
+            lambda x: lax.scan(lambda c, _: (c + 1, None), x, None, length=3)[0],
+        ),
+    ],
+)
+def test_what_nothing_reads_is_not_priced(fn, plain):
+    x = jnp.ones((8, 8))
+    found, expected = ([s.op.primitive for s in trace(f, x).steps] for f in (fn, plain))
+    assert found == expected
+
+
+def test_what_has_an_effect_stays():
+    def watched(x):
+        jax.debug.print("{}", jnp.sin(x).sum())
+        return x + 1
+
+    steps = trace(watched, jnp.ones(8)).steps
+    assert {"sin", "reduce_sum", "add"} < {s.op.primitive for s in steps}
+
+
+def test_numbers_made_of_literals_alone_are_no_work():
+    x = jnp.ones((8, 8), jnp.float16)
+    assert [s.op.primitive for s in trace(lambda x: jnp.clip(x, 0, 6), x).steps] == ["max", "min"]
+    assert "convert_element_type" not in {s.op.primitive for s in trace(lambda x: jnp.where(x > 1, x, 0), x).steps}
+    assert [s.op.primitive for s in trace(lambda a, b: a * b, x[0, 0], x[0, 1]).steps] == ["mul"]
