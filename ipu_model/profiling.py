@@ -25,6 +25,7 @@ from ipu_model.report.build import build
 from ipu_model.report.report import Report
 from ipu_model.schedule import timing
 from ipu_model.target import Target
+from ipu_model.tracing import tracing
 from ipu_model.walk import Program, walk
 
 PLACEMENTS = "an ipu_model.Placement"
@@ -64,7 +65,8 @@ def profile(
     options = _options(options, settings)
     if not settings.get("name") and options.name == ModelOptions.name:
         options = _options(options, {"name": _name(fn)})
-    closed = _traced(fn, args)
+    with tracing():
+        closed = _traced(fn, args)
     named = (*inputs, *_arguments(fn, args)[len(inputs) :])
     return profile_jaxpr(closed, target=target, placement=placement, options=options, inputs=named, outputs=outputs)
 

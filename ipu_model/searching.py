@@ -23,6 +23,7 @@ from ipu_model.options import ModelOptions
 from ipu_model.profiling import profile_jaxpr
 from ipu_model.report.report import Report
 from ipu_model.target import Target
+from ipu_model.tracing import tracing
 
 Sizes = dict[str, Any]
 Figure = Callable[[Report], float]
@@ -271,7 +272,8 @@ class _Planner:
             raise TypeError(f"search: the function returned {given!r:.80}, expected a report or (fn, *args)")
         fn, *args = parts
         options = ModelOptions(name=getattr(fn, "__name__", "program"))
-        traced = jax.make_jaxpr(fn)(*args)
+        with tracing():
+            traced = jax.make_jaxpr(fn)(*args)
         return profile_jaxpr(traced, target=self.target, options=options, levers=False)
 
     def best(self) -> Found:

@@ -12,9 +12,12 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
+
+from ipu_model.tracing import add_scope
 
 IPU = "ipu"
 """Platform of programs that the IPU model prices."""
@@ -45,6 +48,9 @@ def tracing_for(name: str) -> Generator[None]:
         yield
     finally:
         _PLATFORM.reset(token)
+
+
+add_scope(partial(tracing_for, IPU))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from onnx.backend.test.case.node import collect_testcases
 
 import ipu_model
 import popart_jax
+from ipu_model.tracing import tracing
 
 
 @pytest.mark.sweep
@@ -22,7 +23,8 @@ def test_node_cases_use_priced_primitives_only():
         model = case.model
         try:
             fn, params = popart_jax.to_jax(model)
-            jaxpr = jax.make_jaxpr(fn)(params, _inputs(model))
+            with tracing():
+                jaxpr = jax.make_jaxpr(fn)(params, _inputs(model))
         except Exception:
             continue
         try:
