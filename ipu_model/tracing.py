@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, cast
 
 Scope = Callable[[], AbstractContextManager[object]]
 _SCOPES: list[Scope] = []
@@ -27,10 +28,11 @@ def add_scope(scope: Scope) -> None:
 @contextmanager
 def tracing() -> Generator[None]:
     """All scopes; what JAX keeps of jitted functions traced within them is kept apart from what runs."""
-    from jax.experimental.xla_metadata import set_xla_metadata
+    from jax.experimental import xla_metadata
 
+    apart = cast("Any", xla_metadata).set_xla_metadata  # part of the key of traced functions
     with ExitStack() as stack:
-        stack.enter_context(set_xla_metadata(traced_for="ipu_model"))  # part of the key of traced functions
+        stack.enter_context(apart(traced_for="ipu_model"))
         for scope in _SCOPES:
             stack.enter_context(scope())
         yield
