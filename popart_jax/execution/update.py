@@ -17,6 +17,7 @@ from .program import Program, Training
 Working = dict[str, dict[str, Any]]
 Sharing = tuple[tuple[int, ...], ...]  # groups of replicas that share a weight
 _WEIGHT = "weight"  # key of the weight beside the roles of its state
+_COMBINED = "Accl___"  # accumulator and velocity in one; its later states in an update have names of their own
 
 
 def scalars_of(training: Training, hyper: Any, factor: Any = None, ratio: Any = None) -> dict[str, dict[str, Any]]:
@@ -164,9 +165,11 @@ def apply(given: UpdateInputs, elsewhere: Sequence[Any] = ()) -> tuple[dict[str,
             before = {**given.working[weight], _WEIGHT: given.carried[weight]}
             state = _rounded({**state, _WEIGHT: new}, before, given.rounding)
             changed[weight] = new = state[_WEIGHT]
-            changed |= {slot.name: state[slot.role] for slot in rule.slots}
+            moved = {slot.name: state[slot.role] for slot in rule.slots}
+            changed |= moved
             shown |= {prefix + weight: value for prefix, value in extras.items()}
-            shown["UpdatedVar___" + weight] = new
+            updated = {n: x for n, x in moved.items() if not n.startswith(_COMBINED)} | {weight: new}
+            shown |= {f"UpdatedVar___{name}": value for name, value in updated.items()}
     return changed, shown
 
 

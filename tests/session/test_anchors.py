@@ -150,6 +150,35 @@ def test_optimizer_scalars():
     assert found["weightDecayScaleFactor0___default___FLOAT"] == 1 - lr * (1 - dm) * wd
 
 
+def test_scalars_of_half_weights_have_one_name():
+    """The name has the weight's type, for anchors as for the op list; the learning rate itself is FLOAT."""
+    proto, _ = linear(np.float16)
+    name = "scaledLearningRate0___default___FLOAT16"
+    session = train(proto, {name: "All"}, popart.SGD({"defaultLearningRate": (0.25, False)}))
+    found = run(session, x=np.ones(3, np.float16))[name]
+    assert (found.dtype, float(found)) == (np.float32, 0.25)
+    assert all(i.endswith("FLOAT16") for i in session.getTensorIds() if "___default___" in i)
+
+
+STATISTICS = """m (float[2,3,4] x) => (float loss)
+    { y, s, t, p, q = BatchNormalization(x, g, b, m, v) z = Mul(y, w) a = Mul(z, z) loss = ReduceSum<keepdims=0>(a) }"""
+
+
+@pytest.mark.parametrize("name", ["m", "v", "Accl1___w", "Accl2___w", "Step___w"])
+@pytest.mark.parametrize("factor", [1, 2])
+def test_updated_values_of_statistics_and_state(name, factor):
+    """What a variable is after the update, as for weights; accumulation shows the variable before it."""
+    weights = {n: np.full(3, n in "gv", np.float32) for n in "gbmv"} | {"w": np.ones(4, np.float32)}
+    adam = popart.Adam({"defaultLearningRate": (0.1, False)})
+    options = accumulated(factor) if factor > 1 else {}
+    updated = f"UpdatedVar___{name}"
+    session = train(model(STATISTICS, **weights), {updated: "All", name: "Final"}, adam, 2, **options)
+    found = run(session, x=np.random.default_rng(0).normal(size=(2, factor, 2, 3, 4)).astype(np.float32))
+    after = found[updated].reshape(2, factor, *found[name].shape)
+    np.testing.assert_array_equal(after[-1, -1], found[name])
+    assert not np.array_equal(after[0, 0], after[-1, -1])
+
+
 def test_constant_scalars_are_no_tensors():
     proto, _ = linear()
     with pytest.raises(popart.popart_exception, match="not in Ir Tensors"):

@@ -68,12 +68,15 @@ class Updates:
         return self.sources[name]
 
     def scalar(self, base: str, weight: ir.Value, *fields: str) -> ir.Value | None:
-        """The streamed scalar `base` when one of the fields it is made of may change, else None (an attribute)."""
+        """The streamed scalar `base` when one of the fields it is made of may change, else None (an attribute).
+
+        Its name has the weight's type, also where its own type is FLOAT.
+        """
         name = weight.name or ""
         if all(self.optimizer.is_const(f, "" if f == LOSS_SCALING else name) for f in fields):
             return None
         dtype = weight.dtype if base.startswith(WEIGHT_TYPED) else FLOAT
-        kind = f"specific___{name}" if name in self.optimizer.specific else f"default___{(dtype or FLOAT).name}"
+        kind = f"specific___{name}" if name in self.optimizer.specific else f"default___{(weight.dtype or FLOAT).name}"
         scalar = self.stream(f"{base}___{kind}", dtype)
         return self._by_factor(scalar, weight) if LOSS_SCALING in fields else scalar
 

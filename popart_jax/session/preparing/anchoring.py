@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...enums import AnchorReturnTypeId
@@ -11,11 +11,16 @@ from ...execution import Anchor, Structure
 from ...model.op_names import listed
 
 GRADIENT = "Gradient___"
+UPDATED = "UpdatedVar___"
 STASHES = ("Stashed___", "Restored___")
 
 
 def anchors_of(
-    data_flow: Any, structure: Structure, known: Collection[str], forward: Collection[str]
+    data_flow: Any,
+    structure: Structure,
+    known: Collection[str],
+    forward: Collection[str],
+    copies: Mapping[str, str],
 ) -> tuple[Anchor, ...]:
     """The anchors of a data flow.
 
@@ -29,6 +34,8 @@ def anchors_of(
         Names of all tensors that can be anchored.
     forward : collection of str
         Tensors of the forward graph, for the message about missing gradients.
+    copies : mapping of str to str
+        Variables, and the tensors that are written to them: the values of these variables after an update.
 
     Raises
     ------
@@ -37,7 +44,8 @@ def anchors_of(
     """
     found: list[Anchor] = []
     for name in data_flow.anchors():
-        source = source_of(name, known)
+        source = copies.get(name.removeprefix(UPDATED)) if name.startswith(UPDATED) else None
+        source = source_of(name, known) if source is None else source
         if source is None:
             raise _unknown(name, known, forward)
         kind, number = data_flow.art(name), data_flow.art(name).id()

@@ -305,8 +305,9 @@ def _host_values(graph: ir.Graph, weights: Mapping[str, HostVariable]) -> dict[s
 
 def _completed(step: StepParts, model: ir.Model, request: Request) -> Program:
     """Check the anchors, apply the patterns, and drop inputs that are no longer read."""
-    anchors = anchors_of(request.data_flow, step.program.structure, step.types, names(model.graph))
-    program = replace(step.program, anchors=anchors, types=step.types, variables=_drifting(step.program))
+    program = step.program
+    anchors = anchors_of(request.data_flow, program.structure, step.types, names(model.graph), program.copies)
+    program = replace(program, anchors=anchors, types=step.types, variables=_drifting(program))
     program = replace(program, graph=_rewritten(model, request, program))
     return replace(program, streams=_needed_streams(program))
 
