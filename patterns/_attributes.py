@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import onnx_ir as ir
+
+EXCLUDE = "__exclude_patterns"
 
 
 def make_attributes(values: Mapping[str, Any]) -> list[ir.Attr]:
@@ -52,3 +54,9 @@ def make_node(
 ) -> ir.Node:
     """A node that is in no graph yet."""
     return ir.Node(domain, op_type, list(inputs), make_attributes(attributes), outputs=list(outputs))
+
+
+def excluded_patterns(node: ir.Node) -> Sequence[str]:
+    """Names of the patterns that must leave a node alone (`excludePatterns`)."""
+    attribute = node.attributes.get(EXCLUDE)
+    return () if attribute is None else attribute.as_strings()

@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ._attributes import excluded_patterns
 from ._context import Context, bodies
 from ._core import ANY_OP, Fused, PatternError, Refused, Renamed, Rule, Values
 from .operators import POPART_DOMAINS, Mode, Operators
@@ -16,7 +17,6 @@ from .operators import POPART_DOMAINS, Mode, Operators
 Pairs = Sequence[tuple[ir.Node, Values]]
 
 PLACEMENT_PREFIX = "__"
-EXCLUDE = "__exclude_patterns"
 
 
 class SweepLimitError(PatternError, RuntimeError):
@@ -181,7 +181,7 @@ class _Sweep:
     def _visit(self, node: ir.Node) -> bool:
         """Try the rules at one node; True when one fired."""
         rules = self.by_op.get(op_key(node), self.wild)
-        excluded = _excluded(node) if rules else ()
+        excluded = excluded_patterns(node) if rules else ()
         for rule in rules:
             if rule.pattern in excluded:
                 self._decline(rule, node, "excluded by the model (excludePatterns)")
@@ -310,11 +310,6 @@ def _all_bodies(node: ir.Node) -> list[ir.Graph]:
     for body in found:  # grows while it is walked
         found.extend(inner for each in body for inner in bodies(each))
     return found
-
-
-def _excluded(node: ir.Node) -> Sequence[str]:
-    attribute = node.attributes.get(EXCLUDE)
-    return () if attribute is None else attribute.as_strings()
 
 
 def _pairs(node: ir.Node, outcome: ir.Value | Values | Renamed | Fused) -> Pairs:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from ._attributes import excluded_patterns
 from .facts import same_type
 from .operators import GRAPHCORE, Operators, facts_of
 
@@ -108,6 +109,8 @@ class _Buffers:
         return sorted((c for c in choices if c[0] > 0), key=lambda choice: -choice[0])
 
     def _priority(self, node: ir.Node, form: str) -> float:
+        if "InPlace" in excluded_patterns(node):
+            return 0.0
         names, priorities = (node.attributes.get(key) for key in (NAMES, PRIORITIES))
         if names is None or priorities is None:
             return DEFAULT_PRIORITY

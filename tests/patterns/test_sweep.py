@@ -179,6 +179,13 @@ def test_inplace_of_a_view_can_be_refused():
     assert inplaced(f"a = Neg(x) b = Identity{notes}(a) y = Exp(b)") == ["Neg", "Identity", "ExpInplace"]
 
 
+def test_inplace_leaves_excluded_ops_alone():
+    notes = '<__exclude_patterns=["InPlace"]>'
+    assert inplaced(f"a = Neg(x) b = Identity{notes}(a) c = Exp{notes}(b) y = Exp(c)")[1:] == [
+        "Identity", "Exp", "ExpInplace",
+    ]  # fmt: skip
+
+
 def test_inplace_goes_by_priority_before_the_schedule():
     """Both read the same tensor, the second for the last time: it may overwrite it, whatever the first may."""
     notes = '<__inplace_op_names=["ExpInplace"], __inplace_op_priorities=[99.0]>'
