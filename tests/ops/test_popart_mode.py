@@ -323,6 +323,15 @@ def test_fixed_loop_is_one_scan():
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_sum_takes_what_add_takes(dtype):
+    """PopART makes Adds of it; ONNX's takes floats alone."""
+    x, y = np.array([250, 3], dtype), np.array([7, 4], dtype)
+    np.testing.assert_array_equal(run("Sum", [x, y, x], settings=POPART)[0], x + y + x)
+    with pytest.raises(NodeError, match="takes"):
+        run("Sum", [x, y])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
 def test_activations_of_integers_drop_the_fractions(dtype):
     """PopART's take integers, ONNX's don't; those that neither takes are refused."""
     kinds = {

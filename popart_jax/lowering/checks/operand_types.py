@@ -26,6 +26,7 @@ _KINDS = (("FLOAT", "float"), ("DOUBLE", "float"), ("BFLOAT", "float"), ("INT", 
           ("COMPLEX", "complex"))  # fmt: skip
 _NARROWED = {"INT32": "INT64", "UINT32": "UINT64", "FLOAT": "DOUBLE", "COMPLEX64": "COMPLEX128"}
 _CHECKED_BY_TRANSLATION = frozenset({("Loop", 0), ("If", 0)})  # PopART has its own words for them, or takes any type
+_TAKEN_BY_POPART = {"Sum": "Add"}  # PopART makes Adds of a Sum, so it takes what Add takes
 _STAND_INS = {"FLOAT": np.float32, "BOOL": np.bool_, "INT32": np.int32, "INT64": np.int32, "UINT8": np.uint8}
 _POPART_FLOAT8 = (ir.DataType.FLOAT8E4M3FNUZ.numpy(), ir.DataType.FLOAT8E5M2FNUZ.numpy())
 
@@ -116,7 +117,8 @@ def _types_match(domain: str, op: str, version: int, dtypes: tuple[Any, ...], po
 
 def wrong_type(node: ir.Node, operands: Sequence[Any], version: int, popart: bool) -> str:
     """What is wrong with the type of an operand, '' if nothing."""
-    formals = signature(_domain(node), node.op_type, version)
+    op_type = _TAKEN_BY_POPART.get(node.op_type, node.op_type) if popart else node.op_type
+    formals = signature(_domain(node), op_type, version)
     if not formals or (popart and any(getattr(x, "dtype", None) in _POPART_FLOAT8 for x in operands)):
         return ""  # no schema; or a scale stands where ONNX has something else
     for i, x in enumerate(operands):
