@@ -13,6 +13,7 @@ from ...enums import AnchorReturnTypeId, DeviceType
 from ...errors import popart_exception, popart_runtime_error, poplar_exception
 from ...logs import module_logger
 from ...session.feeding.anchor_arrays import anchor_shape
+from ...session.feeding.dataflow import AnchorReturnType
 from ...session.inference import InferenceSession
 from ..ir import Ir
 from ..session import Session, checked_data
@@ -78,13 +79,13 @@ class PopxlInferenceSession(InferenceSession):
 
     def initAnchorArrays(self) -> dict[str, np.ndarray]:
         """An array for each stream to the host, shaped as its anchor's return type says (All if it has none)."""
-        arrays = {s.tensor_id: array for s, array in self._ready().create_host_outputs().items()}
         flow, transfers, replicas = self.dataFlow, self._ir.num_host_transfers, self.replicationFactor
+        arrays: dict[str, np.ndarray] = {}
         for stream in self._ready()._programs.d2h.values():
             name = stream.tensor_id
-            if flow.isAnchored(name):
-                shape = anchor_shape(flow.art(name), transfers, 1, replicas, tuple(stream.shape))
-                arrays[name] = np.empty(shape, arrays[name].dtype)
+            kind = flow.art(name) if flow.isAnchored(name) else AnchorReturnType("All")
+            shape = anchor_shape(kind, transfers, 1, replicas, tuple(stream.shape))
+            arrays[name] = np.empty(shape, stream.dtype.as_numpy())
         return arrays
 
     def _attached(self) -> Session:
