@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Literal, SupportsIndex, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..model.debug import SourceLocation
 from ._building.context import Context as Context
 from ._building.context import get_current_context
+from ._building.spec import whole_number
 from ._internal.enums import ExecutionContext
 from .graph import Graph
 from .ir import Ir
@@ -57,8 +58,8 @@ def _swapped(attribute: str, value: Any) -> Generator[Any]:
 @contextmanager
 def ipu(ipu: int) -> Generator[int]:
     """Operators created inside go to this IPU; None switches placement off. TypeError unless it is a whole number."""
-    if ipu is not None and not isinstance(ipu, SupportsIndex):
-        raise TypeError(f"`ipu` must be a whole number, got {ipu!r}.")
+    if ipu is not None:
+        whole_number("ipu", ipu)
     with _swapped("_ipu_id", ipu):
         yield ipu
 

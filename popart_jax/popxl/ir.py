@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from ..popdist.options import configureSessionOptions
 from ..session.options.session_options import local_replicas
 from ._building.bindings import above
+from ._building.spec import whole_number
 from ._building.tensor import Tensor
 from ._internal.exchange import parts
 from ._internal.session_options import popxl_options
@@ -24,11 +23,10 @@ FIRST_OP_ID = 100
 
 
 def _at_least_one(name: str, value: int) -> int:
-    if not isinstance(value, (int, np.integer)):
-        raise TypeError(f"`{name}` must be a whole number, got {value!r}.")
-    if value < 1:
+    number = whole_number(name, value)
+    if number < 1:
         raise ValueError(f"`{name}` must be at least 1, got {value}.")
-    return int(value)
+    return number
 
 
 class Ir:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from typing import Any, SupportsIndex
 
 from ._building.bindings import above
 from ._building.spec import checked_shape
@@ -125,9 +126,9 @@ class RemoteBuffer:
 
 
 def _checked(entries: int) -> int:
-    if not isinstance(entries, int) or entries < 1:
+    if not isinstance(entries, SupportsIndex) or operator.index(entries) < 1:
         raise ValueError(f"Entries must be a non-zero, positive integer. Got {entries}")
-    return entries
+    return operator.index(entries)
 
 
 @above.enter("remote_buffer_of")

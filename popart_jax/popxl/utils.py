@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..logs import module_logger
 from . import dtypes
 from ._running.devices import HW_DEVICE_CONNECTION_TIMEOUT as HW_DEVICE_CONNECTION_TIMEOUT
 from ._running.devices import _acquire_hw_device_with_timeout as _acquire_hw_device_with_timeout
@@ -64,7 +65,7 @@ def to_numpy(
                 )
     array = _raw(x)
     if dtype is None and (narrow := downcast_np_dtypes.get(array.dtype)) and downcast:
-        array = array.astype(narrow)
+        array = _narrowed(array, narrow)
     elif dtype is not None and is_fp8:
         array = _to_fp8(array, x, dtype, log2_scale or 0, True if nan_on_overflow is None else nan_on_overflow)
     elif dtype is not None and array.dtype != dtype.as_numpy():
@@ -72,6 +73,17 @@ def to_numpy(
     array = np.ascontiguousarray(array).reshape(array.shape)
     shares = dtypes.is_torch(x) or (isinstance(x, np.ndarray) and np.shares_memory(array, cast("np.ndarray", x)))
     return array.copy() if copy and shares else array
+
+
+def _narrowed(array: np.ndarray, narrow: np.dtype) -> np.ndarray:
+    found = array.astype(narrow)
+    if array.dtype.kind in "iu" and not np.array_equal(found, array):
+        module_logger("popxl").warning(
+            "Numbers of %s beyond the range of %s were cut to their lower 32 bits: pass a `dtype`, or downcast=False.",
+            array.dtype,
+            narrow,
+        )
+    return found
 
 
 def _raw(x: Any) -> np.ndarray:

@@ -42,6 +42,13 @@ CASES: list[Case] = [
     (lambda t, g: ops.dropout(t, popxl.constant([0, 0], popxl.uint32), 1.5), popart_exception, r"interval \[0,1\)"),
     (lambda t, g: popxl.Ir(replication=0), ValueError, "`replication` must be at least 1, got 0"),
     (lambda t, g: setattr(t.ir, "num_host_transfers", 0), ValueError, "`num_host_transfers` must be at least 1"),
+    (lambda t, g: ops.init((2,), np.float32), TypeError, "`dtype` must be a type of PopXL"),
+    (lambda t, g: ops.init((2.5,), popxl.float32), TypeError, r"tuple of whole numbers such as \(2, 3\), got \(2.5"),
+    (lambda t, g: ops.matmul(t, t.T, output_type=np.float16), TypeError, "`dtype` must be a type of PopXL"),
+    (lambda t, g: ops.random_normal(popxl.constant([0, 0], popxl.uint32), (-1,)), ValueError, "can't be negative"),
+    (lambda t, g: ops.split(t, [-1, 3]), ValueError, r"can't be negative, got \(-1, 3\)"),
+    (lambda t, g: ops.topk(t, -1, 0, True, True), ValueError, r"can't be negative, got \(-1, 3\)"),
+    (lambda t, g: ops.remote_load(popxl.remote_buffer((2,), popxl.float32), 0.5), TypeError, "`offset` must be a"),
 ]
 
 
@@ -62,3 +69,51 @@ def test_a_run_takes_a_mapping() -> None:
         ops.print_tensor(popxl.constant(1.0))
     with popxl.Session(ir) as session, pytest.raises(TypeError, match="`inputs` must be a mapping from streams to"):
         session.run([np.ones(2)])
+
+
+def test_entries_of_a_remote_buffer_may_be_numbers_of_numpy() -> None:
+    with popxl.Ir().main_graph:
+        assert popxl.remote_buffer((2,), popxl.float32, entries=np.int64(4)).entries == 4
+
+
+def _calls_itself() -> tuple[popxl.Ir, popxl.Graph]:
+    ir = popxl.Ir()
+    outer, inner = ir.create_empty_graph("outer"), ir.create_empty_graph("inner")
+    for graph in (outer, inner):
+        with graph:
+            popxl.graph_input((2,), popxl.float32)
+    for graph, called in ((inner, outer), (outer, inner)):
+        with graph:
+            ops.call(called, graph.inputs[0])
+            popxl.graph_output(graph.inputs[0] + 1)
+    return ir, outer
+
+
+def test_a_graph_that_calls_itself_is_refused() -> None:
+    ir, outer = _calls_itself()
+    with ir.main_graph:
+        ops.call(outer, popxl.constant(np.ones(2, np.float32)))
+        refused = pytest.raises(popart_exception, match=r"can't call itself: outer_\S+ calls inner_\S+ calls outer")
+        with refused:
+            popxl.transforms.autodiff(outer)
+    with refused:
+        popxl.Session(ir)
+
+
+def test_whole_numbers_that_a_stream_cannot_hold_are_refused() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        stream, out = popxl.h2d_stream((2,), popxl.int32), popxl.d2h_stream((2,), popxl.int32)
+        ops.host_store(out, ops.host_load(stream))
+    with popxl.Session(ir) as session:
+        assert session.run({stream: np.array([-1, 2**31 - 1])})[out].tolist() == [-1, 2**31 - 1]
+        with pytest.raises(ValueError, match="int32 does not hold all values of this array of int64"):
+            session.run({stream: np.array([0, 2**40])})
+
+
+def test_numbers_cut_to_32_bits_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+    with popxl.Ir().main_graph:
+        popxl.constant([1, 2**31 - 1])
+        assert "cut to their lower 32 bits" not in capfd.readouterr().err
+        popxl.constant(2**40)
+    assert "cut to their lower 32 bits" in capfd.readouterr().err

@@ -29,6 +29,7 @@ from ..dtypes import dtype as Dtype
 from ..graph import UNTYPED, Graph
 from ..tensor import Tensor
 from .bindings import above
+from .spec import checked_shape
 
 GRAPHCORE = "ai.graphcore"
 FAULT = "fault:log2_scale"
@@ -48,6 +49,10 @@ class Out:
     shape: tuple[int, ...]
     dtype: Dtype
     meta_shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        checked_shape(self.shape)
+        Dtype._checked(self.dtype)
 
 
 def like(t: Tensor, name: str, dtype: Dtype | None = None) -> Out:

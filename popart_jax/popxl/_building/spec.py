@@ -20,6 +20,14 @@ def checked_shape(shape: Iterable[int]) -> tuple[int, ...]:
     return sizes
 
 
+def whole_number(name: str, value: Any) -> int:
+    """The value as an int; TypeError with the parameter's name unless it is a whole number."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"`{name}` must be a whole number, got {value!r}.") from None
+
+
 class TensorSpec(Mapping[str, Any]):
     """Description of a tensor; usable as keyword arguments, as in ``popxl.graph_input(**spec)``.
 

@@ -15,6 +15,7 @@ from .build_gradients import build
 from .enums import ExecutionContext
 from .gradient_info import GradGraphInfo
 from .plan_gradients import Plan, steps
+from .recursion import refuse_recursion
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -36,6 +37,7 @@ def differentiate(
     With `recompute` the gradient graph reads only inputs of the forward graph and recomputes activations.
     """
     _check_named(graph, (*(provided or ()), *(required or ())), required)
+    refuse_recursion(graph)
     _check_forward(graph, infos)
     outputs = list(graph.outputs) if provided is None else list(provided)
     wanted = list(graph.inputs) if required is None else list(required)

@@ -9,6 +9,7 @@ from ...ops import Trait, facts
 from .ambiguity import check_graph
 from .cleanup import remove_isolated_tensors, remove_unreachable_graphs
 from .patterns import Patterns, PatternsLevel, apply
+from .recursion import refuse_recursion
 
 if TYPE_CHECKING:
     from ..ir import Ir
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 def prepare(owner: Ir) -> None:
     """Clean up, apply the mandatory patterns, check order and executability; the Ir is frozen afterwards.
 
-    In-place updates that are not ordered, and operators without executable form, raise popart_exception.
+    In-place updates that are not ordered, graphs that call themselves, and operators without executable form, raise
+    popart_exception.
     """
+    refuse_recursion(owner.main_graph)
     remove_unreachable_graphs(owner)
     for graph in list(owner._graphs.values()):
         apply(graph, Patterns(PatternsLevel.Minimal))

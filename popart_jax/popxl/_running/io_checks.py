@@ -130,13 +130,13 @@ def to_stream(stream: Stream, data: Any, downcast: bool, transfers: int, replica
 
 def _narrowed(stream: Stream, array: np.ndarray, kind: dtypes.dtype, downcast: bool) -> np.ndarray:
     target = kind.as_numpy()
-    wide = array.dtype.itemsize == 8 and array.dtype.kind == target.kind
-    if (wide and downcast) or np.can_cast(array.dtype, target, "safe"):
+    if np.can_cast(array.dtype, target, "safe") or (downcast and array.dtype == np.float64 and target.kind == "f"):
         return array.astype(target)
     if downcast and array.dtype.kind in "iu" and target.kind in "iuf":
         cast = array.astype(target)
         if np.array_equal(cast.astype(array.dtype), array):
             return cast
+        raise ValueError(f"{stream}: the stream's type {kind} does not hold all values of this array of {array.dtype}.")
     raise ValueError(f"{stream}: data of type {array.dtype} do not match the stream's type {kind}.")
 
 

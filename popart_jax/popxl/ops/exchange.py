@@ -10,6 +10,7 @@ import numpy as np
 from .. import dtypes
 from .._building.checks import check_kind
 from .._building.create import Out, create, like, result
+from .._building.spec import whole_number
 from .._internal.enums import CodeLocation, TileSet
 from .._internal.exchange import state_of
 from .._internal.placement import placement
@@ -81,7 +82,7 @@ def _exchange(op_type: str, inputs: list[Tensor], outs: list[Out], **attributes:
 def _offset(offset: int | Tensor) -> Tensor:
     if isinstance(offset, Tensor):
         return offset
-    if not 0 <= int(offset) < 2**32:
+    if not 0 <= whole_number("offset", offset) < 2**32:
         raise ValueError(f"The offset in a remote buffer must not be negative and fit into uint32. Value: {offset}.")
     return constant(np.uint32(offset), dtypes.uint32, "offset")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import dtypes
 from .._building.create import Out, create, result
+from .._building.spec import checked_shape
 from ..tensor import Tensor
 from .utils import check_operands
 
@@ -34,6 +35,6 @@ def random_normal(
 
 def _random(op_type: str, seed: Tensor, shape: Any, dtype: dtypes.dtype, name: str, **attributes: float) -> Tensor:
     check_operands(seed_tensor=seed)
-    dims = tuple(int(d) for d in shape)
+    dims = checked_shape(shape)
     out = Out(name, dims, dtype)
     return result(create(op_type, [seed], [out], {"shape": dims, "dtype": dtype, **attributes}))

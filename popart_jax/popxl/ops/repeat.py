@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
 from ...errors import popart_exception
 from .. import dtypes
 from .._building.checks import check_kind
 from .._building.create import create, like
+from .._building.spec import whole_number
 from ..context import _apart, get_current_context
 from ..graph import Graph
 from ..tensor import Tensor
@@ -41,8 +40,7 @@ def repeat_with_info(
 ) -> CallSiteInfo:
     """As `repeat`, returning the site; its graph is a wrapper with two more inputs and one more output."""
     check_kind(Graph, graph=graph)
-    if not isinstance(repeat_count, (int, np.integer)):
-        raise TypeError(f"`repeat_count` must be a whole number, got {repeat_count!r}.")
+    repeat_count = whole_number("repeat_count", repeat_count)
     if repeat_count < 0:
         raise ValueError(f"Repeat count must be >= 0. Repeat count: {repeat_count}. Graph: {graph!r}")
     if len(graph.inputs) < len(graph.outputs):

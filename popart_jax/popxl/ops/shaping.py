@@ -9,6 +9,7 @@ from ...model.op_names import listed
 from ...ops.join import check_concat
 from .. import dtypes
 from .._building.create import Out, create, like, result
+from .._building.spec import checked_shape
 from ..context import gcg
 from ..tensor import Tensor
 from . import _names, _shapes
@@ -402,6 +403,6 @@ def init(
     if init_type not in ("zero", "undef"):
         raise ValueError(f"Unknown init_type: {init_type}")
     gcg()
-    dims = tuple(int(d) for d in shape)
+    dims = checked_shape(shape)
     out = Out(name or "t", dims, dtype, tuple(meta_shape or ()))
     return result(create("Init", [], [out], {"shape": dims, "dtype": dtype}, options={"init_type": init_type}))
