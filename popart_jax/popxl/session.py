@@ -414,12 +414,20 @@ class Session:
         outputs: d2hStreamBufferMaps | None = None,
         downcast_inputs: bool = True,
     ) -> None:
-        """As `run`, writing into the given arrays."""
+        """As `run`, writing into the given arrays, which are checked before anything runs.
+
+        Raises
+        ------
+        TypeError
+            An output is no NumPy array that can be written to, or its type does not hold the stream's numbers.
+        """
         outputs = outputs or {}
         self._need_device()
         self._validate_run_outputs(outputs)
+        for stream, array in outputs.items():
+            io.check_target(stream, array)
         for stream, array in self.run(inputs, downcast_inputs).items():
-            outputs[stream][...] = array.reshape(outputs[stream].shape)
+            io.fill(outputs[stream], array, self._ir.num_host_transfers)
 
     def _mark(self, current: bool) -> None:
         """Record whether the host's copies are up to date."""

@@ -117,3 +117,37 @@ def test_numbers_cut_to_32_bits_are_told(capfd: pytest.CaptureFixture[str]) -> N
         assert "cut to their lower 32 bits" not in capfd.readouterr().err
         popxl.constant(2**40)
     assert "cut to their lower 32 bits" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        (np.zeros((2, 2), np.int32), "NumPy arrays of type float32; got int32"),
+        (np.zeros((2, 2)).tolist(), "got list"),
+        (np.broadcast_to(np.float32(0), (2, 2)), "this array is read-only"),
+    ],
+    ids=["whole numbers", "list", "read-only"],
+)
+def test_outputs_that_would_lose_what_a_run_sends_are_refused_before_it(target: Any, text: str) -> None:
+    session, out = _two_transfers()
+    with session:
+        with pytest.raises(TypeError, match=text):
+            session.run_with_outputs({}, {out: target})
+        assert not session._has_run
+
+
+def test_outputs_may_have_room_for_more_transfers_and_wider_numbers() -> None:
+    session, out = _two_transfers()
+    wide = np.full((3, 2), -1.0)
+    with session:
+        session.run_with_outputs({}, {out: wide})
+    assert wide.tolist() == [[1, 1], [1, 1], [-1, -1]]
+
+
+def _two_transfers() -> tuple[popxl.Session, popxl.DeviceToHostStream]:
+    ir = popxl.Ir()
+    ir.num_host_transfers = 2
+    with ir.main_graph:
+        out = popxl.d2h_stream((2,), popxl.float32)
+        ops.repeat(ir.create_graph(lambda: ops.host_store(out, popxl.constant(np.ones(2, np.float32)))), 2)
+    return popxl.Session(ir), out

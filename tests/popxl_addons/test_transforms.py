@@ -161,6 +161,12 @@ def test_pipeline_mistakes():
             addons.pipelined_execution(4),
         ):
             x + 1
+        with (
+            pytest.raises(ValueError, match="numbered from 0, got -1"),
+            addons.pipelined_execution(4) as pipe,
+            pipe.stage(-1),
+        ):
+            pass
 
 
 def test_a_variable_changed_in_one_stage_and_read_in_another_is_as_old_as_the_pipeline_is_deep():

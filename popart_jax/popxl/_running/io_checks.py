@@ -66,6 +66,21 @@ def check_shape(stream: Stream, shape: Any, transfers: int, replicas: int, what:
         )
 
 
+def check_target(stream: Stream, array: Any) -> None:
+    """An array that a run may write a stream into (TypeError)."""
+    found, kind = getattr(array, "dtype", type(array).__name__), stream.dtype.as_numpy()
+    fits = isinstance(array, np.ndarray) and np.can_cast(kind, array.dtype, "same_kind")
+    if not fits or not array.flags.writeable:
+        what = "this array is read-only" if fits else f"got {found}"
+        raise TypeError(f"{stream}: outputs are written into NumPy arrays of type {kind}; {what}.")
+
+
+def fill(target: np.ndarray, found: np.ndarray, transfers: int) -> None:
+    """Write what a stream sent into an array, which may have room for more transfers."""
+    part = target[:transfers] if transfers > 1 else target
+    part[...] = found.reshape(part.shape)
+
+
 @dataclass(frozen=True)
 class Port:
     """A stream as a session feeds or reads it, with a fast path for data that need no conversion."""

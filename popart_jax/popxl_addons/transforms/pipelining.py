@@ -55,7 +55,9 @@ class StageContext:
 
     @contextmanager
     def stage(self, i: int) -> Generator[int]:
-        """Operators made in the block belong to stage `i`."""
+        """Operators made in the block belong to stage `i`; ValueError if it is negative."""
+        if i < 0:
+            raise ValueError(f"Stages are numbered from 0, got {i}.")
         before, self._stage = self._stage, i
         try:
             yield i
