@@ -47,6 +47,7 @@ CASES: list[Case] = [
     (lambda t, g: ops.matmul(t, t.T, output_type=np.float16), TypeError, "`dtype` must be a type of PopXL"),
     (lambda t, g: ops.random_normal(popxl.constant([0, 0], popxl.uint32), (-1,)), ValueError, "can't be negative"),
     (lambda t, g: ops.split(t, [-1, 3]), ValueError, r"can't be negative, got \(-1, 3\)"),
+    (lambda t, g: ops.split(t, [0.5, 1.5]), TypeError, r"tuple of whole numbers such as"),
     (lambda t, g: ops.topk(t, -1, 0, True, True), ValueError, r"can't be negative, got \(-1, 3\)"),
     (lambda t, g: ops.remote_load(popxl.remote_buffer((2,), popxl.float32), 0.5), TypeError, "`offset` must be a"),
 ]

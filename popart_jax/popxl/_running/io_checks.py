@@ -68,8 +68,9 @@ def check_shape(stream: Stream, shape: Any, transfers: int, replicas: int, what:
 
 def check_target(stream: Stream, array: Any) -> None:
     """An array that a run may write a stream into (TypeError)."""
-    found, kind = getattr(array, "dtype", type(array).__name__), stream.dtype.as_numpy()
-    fits = isinstance(array, np.ndarray) and np.can_cast(kind, array.dtype, "same_kind")
+    found: Any = getattr(array, "dtype", type(array).__name__)
+    kind = stream.dtype.as_numpy()
+    fits = isinstance(array, np.ndarray) and np.can_cast(kind, found, "same_kind")
     if not fits or not array.flags.writeable:
         what = "this array is read-only" if fits else f"got {found}"
         raise TypeError(f"{stream}: outputs are written into NumPy arrays of type {kind}; {what}.")

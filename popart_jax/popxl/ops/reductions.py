@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import popart_exception
 from .. import dtypes
 from .._building.create import Out, create, result
+from .._building.spec import checked_shape
 from ..tensor import Tensor, constant
 from . import _names, _shapes
 from ._base import unary
@@ -132,7 +133,7 @@ def topk(
     axis = axis_within("topk", t, axis)
     if k > t.shape[axis]:
         raise popart_exception(f"Cannot take top-{k} on dim of size {t.shape[axis]}, invalid Op {_names.short('TopK')}")
-    shape = (*t.shape[:axis], int(k), *t.shape[axis + 1 :])
+    shape = checked_shape((*t.shape[:axis], k, *t.shape[axis + 1 :]))
     outs = [Out("topk_out_value", shape, t.dtype), Out("topk_out_indices", shape, dtypes.int32)]
     attributes = {"k": int(k), "axis": axis, "largest": int(largest), "sorted": int(sorted)}
     op = create("TopK", [t], outs, attributes, options={"available_memory_proportion": available_memory_proportion})

@@ -244,6 +244,7 @@ def split(t: Tensor, splits: int | list[int], axis: int = 0) -> list[Tensor]:
         if not splits or t.shape[axis] % splits:
             raise ValueError(f"Split {splits} does not equally divide tensor axis {axis} of length {t.shape[axis]}.")
         splits = [t.shape[axis] // splits] * splits
+    splits = checked_shape(splits)
     if sum(splits) != t.shape[axis]:
         raise popart_exception(f"splits {sum(splits)} invalid for dimension of size {t.shape[axis]}")
     outs = [
