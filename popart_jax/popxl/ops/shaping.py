@@ -244,14 +244,14 @@ def split(t: Tensor, splits: int | list[int], axis: int = 0) -> list[Tensor]:
         if not splits or t.shape[axis] % splits:
             raise ValueError(f"Split {splits} does not equally divide tensor axis {axis} of length {t.shape[axis]}.")
         splits = [t.shape[axis] // splits] * splits
-    splits = checked_shape(splits)
-    if sum(splits) != t.shape[axis]:
-        raise popart_exception(f"splits {sum(splits)} invalid for dimension of size {t.shape[axis]}")
+    lengths = checked_shape(splits)
+    if sum(lengths) != t.shape[axis]:
+        raise popart_exception(f"splits {sum(lengths)} invalid for dimension of size {t.shape[axis]}")
     outs = [
-        Out(f"{t.name}_split_{i}", (*t.shape[:axis], n, *t.shape[axis + 1 :]), t.dtype) for i, n in enumerate(splits)
+        Out(f"{t.name}_split_{i}", (*t.shape[:axis], n, *t.shape[axis + 1 :]), t.dtype) for i, n in enumerate(lengths)
     ]
-    op = create("Split", [t], outs, {"axis": axis, "split": list(splits)})
-    return [result(op, i) for i in range(len(splits))]
+    op = create("Split", [t], outs, {"axis": axis, "split": list(lengths)})
+    return [result(op, i) for i in range(len(lengths))]
 
 
 def concat(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
