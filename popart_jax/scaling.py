@@ -180,9 +180,9 @@ def _priced(graph: ir.Graph, weights: Any, given: Any, settings: Settings, targe
         return sum(jnp.mean(x.astype(jnp.float32)) for x in floats)
 
     def step(weights: Any, first: Any, second: Any, given: Any) -> Any:
-        slope = cast("dict[str, jax.Array]", jax.grad(loss)(weights, given))
+        value, slope = cast("tuple[jax.Array, dict[str, jax.Array]]", jax.value_and_grad(loss)(weights, given))
         with jax.named_scope("update"):
-            return jax.tree.map(_adam, weights, slope, first, second)
+            return value, jax.tree.map(_adam, weights, slope, first, second)
 
     kinds = {n: jax.ShapeDtypeStruct(w.shape, w.dtype) for n, w in weights.items()}
     resting = [ipu_model.Argument(n, "weight") for n in sorted(kinds)]

@@ -257,6 +257,12 @@ def one_kernel(function: Callable[..., R], *operands: Any) -> R:
     return cast("R", jax.lax.platform_dependent(*operands, cpu=called, default=function))
 
 
+def _closed(jaxpr: Any, consts: Sequence[Any]) -> Any:
+    """A jaxpr with its constants; since JAX 0.12 every jaxpr holds its own."""
+    made: Callable[..., Any] | None = getattr(core, "ClosedJaxpr", None)
+    return jaxpr.with_consts(consts) if made is None else made(jaxpr, consts)
+
+
 def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> Any:
     """The closed jaxpr of a function on arguments of these types, without the checks of `jax.make_jaxpr`."""
     trace: Callable[..., Any] | None = getattr(partial_eval, "trace_to_jaxpr_dynamic", None)
@@ -265,7 +271,7 @@ def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -
     about = api_util.debug_info("jaxpr_of", function, tuple(arguments), {})
     wrapped = linear_util.wrap_init(function, debug_info=about)
     jaxpr, _, consts = trace(wrapped, [jax.typeof(x) for x in arguments])[:3]
-    return core.ClosedJaxpr(jaxpr, consts)
+    return _closed(jaxpr, consts)
 
 
 def shortest_call(compiled: Any) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from jaxlib.version import __version__
 
 _jax = import_module("jaxlib._jax")  # its types say nothing
 
-_TRIED = ("0.10.", "0.11.")
+_TRIED = ("0.10.", "0.11.", "0.12.")
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,8 @@ def compress(x: Any, condition: Static, /, *, axis: int | None = None, bound: Bo
         return xp.take(flat, np.flatnonzero(condition), along)
     if not flat.shape[along]:
         return jnp.full((*flat.shape[:along], bound, *flat.shape[along + 1 :]), fill or 0, flat.dtype)
-    where = jnp.nonzero(condition, size=bound, fill_value=flat.shape[along])[0]
+    # JAX 0.12 finds places only where the program is lowered, and perhaps with other integers than it was traced with
+    where = jnp.nonzero(condition, size=bound, fill_value=flat.shape[along])[0].astype(np.int32)
     return jnp.take(jnp.asarray(flat), where, along, mode="fill", fill_value=0 if fill is None else fill)
 
 

@@ -7,11 +7,10 @@ tracing and lowering as well.
 from __future__ import annotations
 
 import inspect
-import marshal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 import jax
@@ -87,4 +86,13 @@ def _code(function: Any) -> bytes:
         return b""
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     plain: list[Any] = [v for v in defaults if isinstance(v, (bool, int, float, str, np.generic))]
-    return marshal.dumps(function.__code__, 2) + repr(plain).encode()
+    return repr((_parts(function.__code__), plain)).encode()
+
+
+def _parts(code: CodeType) -> tuple[Any, ...]:
+    """What decides what code does, as values whose text is the same in every process."""
+    constants = [
+        _parts(c) if isinstance(c, CodeType) else sorted(map(repr, c)) if isinstance(c, frozenset) else c
+        for c in code.co_consts
+    ]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants

@@ -187,13 +187,13 @@ def _past_links(tensor: ir.ExternalTensor) -> ir.ExternalTensor:
 def _check_place(tensor: ir.ExternalTensor, root: Path, home: Path) -> None:
     if not tensor.location:
         raise popart_exception(f"No location information for externally stored tensor '{tensor.name}'")
+    shown = _text(tensor.location)[:_LONG]
     try:
         path = (root / tensor.location).resolve()
         there = path.is_file()
     except (OSError, ValueError, RuntimeError) as err:  # path too long, zero byte, cyclic links
         raise popart_exception(
-            f"Unrecognised file name '{_text(tensor.location)[:200]}' for externally stored tensor '{tensor.name}' "
-            f"({type(err).__name__})."
+            f"Unrecognised file name '{shown}' for externally stored tensor '{tensor.name}' ({type(err).__name__})."
         ) from err
     if not is_inside(_text(tensor.location), root, home):
         raise popart_exception(
@@ -202,8 +202,8 @@ def _check_place(tensor: ir.ExternalTensor, root: Path, home: Path) -> None:
         )
     if not there:
         raise popart_exception(
-            f"Unrecognised file name '{tensor.location}' for externally stored tensor '{tensor.name}': "
-            f"there is no file '{path}'."
+            f"Unrecognised file name '{shown}' for externally stored tensor '{tensor.name}': "
+            f"there is no such file in '{root}'."
         )
     if tensor.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
         raise popart_exception(f"Externally stored tensor '{tensor.name}' is of type {tensor.dtype}: it has no size.")
