@@ -41,9 +41,15 @@ _GENERATED = re.compile(  # the last two: operands of TensorFlow's operators on 
     re.IGNORECASE,
 )
 _STEP = re.compile(  # names that PyTorch's exporter gives to computed values; weights have names of modules
-    r"(val|int64|zeros|ones|full|empty|arange|eye|linspace|scalar_tensor|_?to_copy|convert_element_type|lift_fresh)\w*"
-    r"|(add|sub|mul|div|eq|ne|lt|le|gt|ge|neg|clamp|floor|view|expand|slice|select|unsqueeze|squeeze|linear)(_\d+)?"
+    r"(val|int64|zeros|ones|full|empty|arange|eye|linspace|scalar_tensor|lifted_tensor|lift_fresh|_?to_copy"
+    r"|convert_element_type|constant_pad|new_(zeros|ones|full|empty)|_fft|bitwise|logical|index_put)\w*"
+    r"|(add|sub|rsub|mul|div|floor_divide|remainder|neg|abs|sign|pow|sqrt|rsqrt|reciprocal|exp|log|sin|cos|tanh|relu"
+    r"|sigmoid|clamp|clamp_min|clamp_max|floor|ceil|round|eq|ne|lt|le|gt|ge|where|masked_fill|sum|cumsum|amax|amin"
+    r"|mm|bmm|matmul|einsum|linear|clone|alias|detach|copy|fill|view|reshape|expand|repeat|tile|permute|transpose"
+    r"|flip|roll|slice|select|split|unbind|cat|stack|unsqueeze|squeeze|index|index_select|gather|tril|triu)(_\d+)?"
 )
+_TABLE = re.compile(r"(.*[._])?inv_freq")
+"""The buffer from which Hugging Face's rotary embeddings are computed; the exporter folds it where lengths are fixed."""
 _WRITTEN_OUT = re.compile(r"/(.*/)?Constant(_\d+)?_output_0")
 """Constant nodes of `torch.onnx.export(dynamo=False)`, which keeps parameters and buffers as initializers."""
 
@@ -160,9 +166,9 @@ def _is_quantisation(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
 
 
 def _is_folded_formula(metadata: Mapping[str, str]) -> bool:
-    """Whether the exporter computed a tensor from named steps of a computation only, so from no weight."""
+    """Whether the exporter computed a tensor from steps of a computation and tables only, so from no weight."""
     sources = re.findall(r"'([^']*)'", metadata.get(_FOLDED, ""))
-    return bool(sources) and all(_STEP.fullmatch(source) for source in sources)
+    return bool(sources) and all(_STEP.fullmatch(source) or _TABLE.fullmatch(source) for source in sources)
 
 
 def _starts(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:

@@ -156,7 +156,15 @@ def test_what_no_gradient_should_move_is_left_out_with_a_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sources", "kept"), [("['arange_1', 'val_3', 'eq']", False), ("['out.weight', 'val_3']", True), ("['w']", True)]
+    ("sources", "kept"),
+    [
+        ("['arange_1', 'val_3', 'eq']", False),
+        ("['clone_2', 'lifted_tensor_2', 'add_24', 'val_13']", False),  # `torch.tensor([0.5])` in the program
+        ("['_to_copy_1', 'arange', 'cat', 'cos', 'model.rotary_emb.inv_freq', 'mul']", False),
+        ("['out.weight', 'val_3']", True),
+        ("['w']", True),
+        ("['cos', 'scale']", True),
+    ],
 )
 def test_what_an_exporter_worked_out_is_a_weight_if_it_came_from_one(sources: str, kept: bool) -> None:
     text = f"<{HEAD}> g(float[2,2] x) => (float[2,2] y) {{ a = MatMul(x, w) y = Add(a, table) }}"
