@@ -49,7 +49,7 @@ _STEP = re.compile(  # names that PyTorch's exporter gives to computed values; w
     r"|flip|roll|slice|select|split|unbind|cat|stack|unsqueeze|squeeze|index|index_select|gather|tril|triu)(_\d+)?"
 )
 _TABLE = re.compile(r"(.*[._])?inv_freq")
-"""The buffer from which Hugging Face's rotary embeddings are computed; the exporter folds it where lengths are fixed."""
+"""The buffer from which Hugging Face computes rotary embeddings; it is folded where the exporter knows the length."""
 _WRITTEN_OUT = re.compile(r"/(.*/)?Constant(_\d+)?_output_0")
 """Constant nodes of `torch.onnx.export(dynamo=False)`, which keeps parameters and buffers as initializers."""
 
