@@ -47,6 +47,13 @@ def recursive() -> onnx.ModelProto:
     return made
 
 
+def function(*calls: onnx.NodeProto, inputs: tuple[str, ...] = ("a",), output: str = "b") -> onnx.ModelProto:
+    """A model that calls a function of these nodes, and has a tensor 't' beside it."""
+    made = model(node("Relu", ["x"], ["t"]), node("F", ["t"], ["y"], domain="l"), opsets=(("", 13), ("l", 1)))
+    made.functions.append(helper.make_function("l", "F", inputs, [output], calls, list(made.opset_import)))
+    return made
+
+
 def two_functions() -> onnx.ModelProto:
     made = model(node("F", ["x"], ["y"], domain="l"), opsets=(("", 13), ("l", 1)))
     for op in ("Neg", "Relu"):
@@ -122,6 +129,14 @@ BROKEN: dict[str, tuple[onnx.ModelProto, str]] = {
     "branches": (
         model(node("If", ["c"], ["y"], then_branch=BODY, else_branch=TWO), inputs=FLAG),
         "If has 1 outputs, but its else_branch makes 2",
+    ),
+    "function that reads its caller's": (
+        function(node("Add", ["a", "t"], ["b"])),
+        r"Function 'F' of the domain 'l' reads 't' in node 'Add'; it takes \['a'\], and no node before makes it",
+    ),
+    "cycle in a function": (
+        function(node("Add", ["a", "d"], ["c"]), node("Relu", ["c"], ["d"]), node("Neg", ["d"], ["b"])),
+        "reads 'd' in node 'Add'",
     ),
     "recursion": (recursive(), "functions can't be inlined: Cyclic dependency"),
 }
@@ -270,6 +285,11 @@ def test_functions_of_another_opset_keep_its_rules() -> None:
     made.functions.append(helper.make_function("l", "F", ["a"], ["b"], calls, old))
     fn, params = to_jax(made)
     np.testing.assert_allclose(fn(params, {"x": X})["y"], np.full((2, 3), 1 / 6), rtol=1e-6)
+
+
+def test_functions_may_pass_an_input_on() -> None:
+    fn, params = to_jax(function(output="a"))
+    np.testing.assert_array_equal(fn(params, {"x": X})["y"], np.maximum(X, 0))
 
 
 FED = [

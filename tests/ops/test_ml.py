@@ -220,3 +220,12 @@ def test_scores_are_computed_under_jit_where_labels_are_texts(pick: str) -> None
     step[0, 1] = 1e-2
     moved = [fn({"w": params["w"] + way * step}, x)["scores"][:, 0].sum() for way in (1, -1)]
     np.testing.assert_allclose(slope[0, 1], (moved[0] - moved[1]) / 2e-2, rtol=1e-2)
+
+
+def test_a_branch_to_a_node_that_is_not_there_names_the_node() -> None:
+    tree_of_one = {"nodes_treeids": [3], "nodes_nodeids": [0], "nodes_featureids": [1], "nodes_values": [0.5],
+                   "nodes_modes": ["BRANCH_LT"], "nodes_truenodeids": [4], "nodes_falsenodeids": [5], "target_ids": [0],
+                   "target_nodeids": [0], "target_treeids": [3], "target_weights": [1.0], "n_targets": 1}  # fmt: skip
+    fn, params = to_jax(model("TreeEnsembleRegressor", X, **tree_of_one))
+    with pytest.raises(popart_exception, match=r"no node 4 in tree 3, whose nodes are \[0\]"):
+        fn(params, X)

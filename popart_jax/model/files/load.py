@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, TypeAlias, TypeGuard
@@ -17,6 +16,7 @@ from ..._collector import without_collector
 from ..._compat.onnx_ir import quick_names
 from ...errors import NoModelError, popart_exception
 from ...limits import limits
+from ..checks.functions import check_functions
 from ..checks.initializers import check_tensors
 from ..checks.signatures import check_signatures
 from ..checks.structure import check_structure, every_node
@@ -70,34 +70,12 @@ def inline(model: ir.Model) -> None:
     if model.functions:
         limits.check_nodes(_inlined_nodes(model), "With its functions inlined the model has")
         _share_opsets(model)
-        _check_calls(model)
+        check_functions(model)
         try:
             with quick_names():
                 InlinePass()(model)
         except Exception as err:
             raise popart_exception(f"The model's functions can't be inlined: {_innermost(err)}") from err
-
-
-def _check_calls(model: ir.Model) -> None:
-    """Check that calls fit their functions; trailing outputs that a call omits are added."""
-    unused = (f"unused/{number}" for number in itertools.count())
-    for nodes in (model.graph, *model.functions.values()):
-        for node in every_node(nodes):
-            called = model.functions.get(node.op_identifier())
-            if called is None:
-                continue
-            for what, there, most in (
-                ("inputs", len(node.inputs), len(called.inputs)),
-                ("outputs", len(node.outputs), len(called.outputs)),
-            ):
-                if there > most:
-                    raise popart_exception(
-                        f"Node '{node.name or node.op_type}' calls the function '{node.op_type}' with {there} {what}; "
-                        f"it has {most}."
-                    )
-            node.resize_outputs(len(called.outputs))  # the inliner needs all of them
-            for value in node.outputs:
-                value.name = value.name or next(unused)
 
 
 def _inlined_nodes(model: ir.Model) -> int:

@@ -99,10 +99,25 @@ def _first(*candidates: Any) -> np.ndarray | None:
     return next((np.asarray(c) for c in candidates if c is not None and np.size(c)), None)
 
 
+class _Places(dict[tuple[int, int], int]):
+    """Rows of nodes by tree and node number."""
+
+    def __init__(self, names: Sequence[tuple[int, int]]) -> None:
+        super().__init__((name, i) for i, name in enumerate(names))
+
+    def __missing__(self, name: tuple[int, int]) -> int:
+        tree, node = name
+        there = sorted(n for t, n in self if t == tree)
+        raise popart_exception(f"tree ensemble: no node {node} in tree {tree}, whose nodes are {there[:_SHOWN]}")
+
+
+_SHOWN = 20
+
+
 def by_node_ids(nodes: dict[str, Any], leaf: tuple[Any, Any, Any, Any], targets: int) -> Forest:
     """A forest of the older operators: nodes and leaf weights are named by tree and node numbers."""
     names = list(zip(nodes["treeids"], nodes["nodeids"], strict=True))
-    place = {name: i for i, name in enumerate(names)}
+    place = _Places(names)
     mode = np.asarray([_MODES.index(m) for m in nodes["modes"]], np.int32)
     own = np.arange(len(names))
     ways = [
