@@ -29,6 +29,7 @@ from ..lowering.passes import compiler_options
 from ..lowering.passes.autotune import folder as findings_folder
 from ..lowering.read_while_tracing import read_while_tracing
 from ..ops.later import LATER
+from ..ops.stopping import raising
 from ..ops.symbols import at_run_time, holds_symbols
 from .arrays import stored_arrays
 from .by_shapes import ByShapes, in_order
@@ -322,7 +323,7 @@ class OnnxFunction:
 
     @cached_property
     def _jitted(self) -> Callable[..., Any]:
-        return self.exactly(jax.jit(self.__call__, static_argnames=("training",)))
+        return raising(self.exactly(jax.jit(self.__call__, static_argnames=("training",))))
 
     def save(self, path: str | Path, params: Mapping[str, Any], state: Mapping[str, Any] | None = None) -> None:
         """Write the model with these parameters and state: same graph, names, opset and metadata.

@@ -10,6 +10,7 @@ from typing import Any, Self
 import jax
 
 from .._compat.jax import flat_tree
+from ..ops.stopping import as_raised
 from .by_shapes import ByShapes
 
 
@@ -86,4 +87,7 @@ class Inference:
         popart_exception
             Texts among the inputs, or an error of the function.
         """
-        return self._in_order(self._programs(self._ready(inputs), key))
+        try:
+            return self._in_order(self._programs(self._ready(inputs), key))
+        except jax.errors.JaxRuntimeError as err:
+            raise as_raised(err) from err

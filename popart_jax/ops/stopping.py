@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, wraps
 from typing import Any
 
 import jax
@@ -74,6 +74,19 @@ def as_raised(err: Exception) -> Exception:
         return err
     kind, reason = said[-1]
     return _KINDS[kind](reason)
+
+
+def raising(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled program, whose failed runs raise what `as_raised` says."""
+
+    @wraps(call)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        except jax.errors.JaxRuntimeError as err:
+            raise as_raised(err) from err
+
+    return run
 
 
 @cache

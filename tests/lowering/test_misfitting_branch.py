@@ -42,6 +42,12 @@ def test_weights_that_are_fixed_keep_the_short_call() -> None:
     infer = fn.with_weights(params)
     for _ in range(2):
         np.testing.assert_array_equal(infer({"x": X, "c": np.bool_(True)})["y"], X + X)
-        with pytest.raises(Exception, match="does not fit to the shapes of this call"):
+        with pytest.raises(popart.popart_exception, match="does not fit to the shapes of this call"):
             jax.block_until_ready(infer({"x": X, "c": np.bool_(False)}))
     assert infer._programs._shortest is not None
+
+
+def test_the_functions_own_jit_raises_it_as_ours() -> None:
+    fn, params = popart.to_jax(onnx.parser.parse_model(MODEL))
+    with pytest.raises(popart.popart_exception, match="^An If took a branch that does not fit"):
+        jax.block_until_ready(fn.jit(params, {"x": X, "c": np.bool_(False)}))
