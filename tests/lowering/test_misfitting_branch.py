@@ -49,5 +49,5 @@ def test_weights_that_are_fixed_keep_the_short_call() -> None:
 
 def test_the_functions_own_jit_raises_it_as_ours() -> None:
     fn, params = popart.to_jax(onnx.parser.parse_model(MODEL))
-    with pytest.raises(popart.popart_exception, match="^An If took a branch that does not fit"):
+    with pytest.raises(popart.popart_exception, match=r"^An If took a branch that does not fit"):
         jax.block_until_ready(fn.jit(params, {"x": X, "c": np.bool_(False)}))
