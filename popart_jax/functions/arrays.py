@@ -10,14 +10,18 @@ import jax
 import numpy as np
 import onnx_ir as ir
 
+from .._compat.jax import outside_traces
 from ..buffers import aligned_empty, lasting
 from ..errors import popart_exception
 from .precision import precision
 
 
 def stored_arrays(graph: ir.Graph, names: Collection[str], wide: bool) -> dict[str, jax.Array]:
-    """Initializers of these names as JAX arrays; 64-bit types are kept if `wide`."""
-    with precision(wide):
+    """Initializers of these names as JAX arrays; 64-bit types are kept if `wide`.
+
+    They are numbers under `jit` too: `fn.initial_state` keeps them for later calls.
+    """
+    with precision(wide), outside_traces():
         stored = {name: graph.initializers[name].const_value for name in names}
         return {name: _to_device(tensor) for name, tensor in stored.items() if tensor is not None}
 

@@ -25,7 +25,7 @@ def update_statistics(model: ir.Model, state: Collection[str]) -> dict[str, str]
     dict of str to str
         For each running statistic, the tensor with its new value.
     """
-    updated: dict[str, str] = {}
+    updated: dict[str, ir.Value] = {}
     for node in model.graph:
         if node.op_type != "BatchNormalization" or node.domain not in ("", "ai.onnx"):
             continue
@@ -44,5 +44,9 @@ def update_statistics(model: ir.Model, state: Collection[str]) -> dict[str, str]
             node.resize_outputs(count)
         for i, value in enumerate(node.outputs):
             value.name = value.name or f"{node.outputs[0].name}__statistics_{i}"
-        updated.update((n, node.outputs[i + 1].name or "") for i, n in enumerate(names) if n in state and n)
-    return updated
+        for i, name in enumerate(names):
+            if name is not None and name in state:
+                if name in updated:  # one layer applied twice, as in a siamese network, counts both batches
+                    node.replace_input_with(3 + i, updated[name])
+                updated[name] = node.outputs[i + 1]
+    return {name: value.name or "" for name, value in updated.items()}

@@ -61,6 +61,36 @@ def test_training_uses_and_updates_the_statistics(opset: int) -> None:
         np.testing.assert_allclose(gradients[name], target.grad.numpy(), rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("opset", [9, 17])
+def test_a_layer_that_is_applied_twice_counts_both_batches(opset: int) -> None:
+    torch = pytest.importorskip("torch")
+    model = network(opset)
+    again = onnx.helper.make_node("BatchNormalization", ["y", "s", "o", "mean", "var"], ["z"], momentum=0.9)
+    model.graph.node.append(again)
+    model.graph.output[0].name = "z"
+    fn, params = popart.to_jax(model)
+    x = RNG.normal(size=(6, 3, 5, 5)).astype(np.float32)
+    out, new = jax.jit(lambda p: fn(p, x, state=fn.initial_state, training=True))(params)
+    weights = {n: torch.tensor(np.asarray(v)) for n, v in {**params, **fn.initial_state}.items()}
+    norm = torch.nn.BatchNorm2d(4, momentum=0.1)
+    norm.load_state_dict(
+        {"weight": weights["s"], "bias": weights["o"], "running_mean": weights["mean"], "running_var": weights["var"]},
+        strict=False,
+    )
+    with torch.no_grad():
+        y = norm(torch.relu(norm(torch.conv2d(torch.tensor(x), weights["w"]))))
+    np.testing.assert_allclose(out["z"], y.numpy(), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(new["mean"], norm.running_mean.numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(new["var"], norm.running_var.numpy(), rtol=2e-2)  # PyTorch corrects the variance
+
+
+def test_the_stored_state_is_numbers_where_a_compiled_function_asked_for_it_first() -> None:
+    fn, params = popart.to_jax(network(17))
+    x = np.ones((1, 3, 5, 5), np.float32)
+    jax.jit(lambda p: fn(p, x, state=fn.initial_state))(params)
+    np.testing.assert_array_equal(fn.initial_state["var"], np.full(4, 0.7, np.float32))
+
+
 def test_inference_hands_the_state_through() -> None:
     fn, params = popart.to_jax(network(17))
     x = RNG.normal(size=(2, 3, 5, 5)).astype(np.float32)
