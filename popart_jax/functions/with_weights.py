@@ -89,5 +89,7 @@ class Inference:
         """
         try:
             return self._in_order(self._programs(self._ready(inputs), key))
-        except jax.errors.JaxRuntimeError as err:
-            raise as_raised(err) from err
+        except Exception as err:
+            if isinstance(err, jax.errors.JaxRuntimeError):
+                raise as_raised(err) from err
+            raise

@@ -83,8 +83,10 @@ def raising(call: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return call(*args, **kwargs)
-        except jax.errors.JaxRuntimeError as err:
-            raise as_raised(err) from err
+        except Exception as err:
+            if isinstance(err, jax.errors.JaxRuntimeError):
+                raise as_raised(err) from err
+            raise
 
     return run
 
