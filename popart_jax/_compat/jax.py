@@ -263,15 +263,28 @@ def _closed(jaxpr: Any, consts: Sequence[Any]) -> Any:
     return jaxpr.with_consts(consts) if made is None else made(jaxpr, consts)
 
 
-def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> Any:
-    """The closed jaxpr of a function on arguments of these types, without the checks of `jax.make_jaxpr`."""
+def jaxpr_of(function: Callable[..., Sequence[Any]], arguments: Sequence[Any], *, lower: bool = False) -> Any:
+    """The closed jaxpr of a function on arguments of these types, without the checks of `jax.make_jaxpr`.
+
+    With `lower` operations stand for what JAX 0.12 would put in their place only where a program is lowered.
+    """
     trace: Callable[..., Any] | None = getattr(partial_eval, "trace_to_jaxpr_dynamic", None)
     if trace is None or linear_util is None or api_util is None:
         return jax.make_jaxpr(function)(*arguments)
     about = api_util.debug_info("jaxpr_of", function, tuple(arguments), {})
     wrapped = linear_util.wrap_init(function, debug_info=about)
-    jaxpr, _, consts = trace(wrapped, [jax.typeof(x) for x in arguments])[:3]
+    jaxpr, _, consts = trace(wrapped, [jax.typeof(x) for x in arguments], lower=lower)[:3]
     return _closed(jaxpr, consts)
+
+
+def lowered_now(function: Callable[..., Sequence[Any]], *operands: Any) -> list[Any]:
+    """The function's results, by operations that stay as they are.
+
+    Since JAX 0.12 `jax.numpy.nonzero` and others become operations where a program is lowered, and then with integers
+    of the width that is set there, not where they were traced.
+    """
+    closed = jaxpr_of(function, operands, lower=True)
+    return list(core.eval_jaxpr(closed.jaxpr, closed.consts, *operands))
 
 
 def shortest_call(compiled: Any) -> Callable[..., Any]:

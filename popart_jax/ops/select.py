@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .._compat.jax import lowered_now
 from ..errors import OpError, popart_exception
 from .arrays import Array, as_index, is_text, namespace, normal_axis, one_element
 from .elementwise import check_frames, check_operands
@@ -135,7 +137,14 @@ def non_zero(x: Array, /, *, bound: Bound = None, fill: Fill = None) -> Array:
     if np.ndim(x) == 0:
         return as_index(jnp.zeros((0, bound or (1 if x else 0)), np.int32))
     mask: Any = x != "" if is_text(x) else x
-    return as_index(jnp.stack(jnp.nonzero(mask, size=bound, fill_value=fill)))
+    return as_index(jnp.stack(places(mask, bound, fill)))
+
+
+def places(mask: Any, size: int | None, fill: Any) -> Sequence[jax.Array]:
+    """`jax.numpy.nonzero`: as many places as there are, which takes known values, or `size` of them."""
+    if size is None:
+        return jnp.nonzero(mask)
+    return lowered_now(lambda mask: jnp.nonzero(mask, size=size, fill_value=fill), mask)
 
 
 operator("Compress", ranks="condition 1")
@@ -153,8 +162,7 @@ def compress(x: Any, condition: Static, /, *, axis: int | None = None, bound: Bo
         return xp.take(flat, np.flatnonzero(condition), along)
     if not flat.shape[along]:
         return jnp.full((*flat.shape[:along], bound, *flat.shape[along + 1 :]), fill or 0, flat.dtype)
-    # JAX 0.12 finds places only where the program is lowered, and perhaps with other integers than it was traced with
-    where = jnp.nonzero(condition, size=bound, fill_value=flat.shape[along])[0].astype(np.int32)
+    (where,) = places(condition, bound, flat.shape[along])
     return jnp.take(jnp.asarray(flat), where, along, mode="fill", fill_value=0 if fill is None else fill)
 
 
@@ -182,8 +190,8 @@ def unique(
 
 def _bounded_unique(x: Any, axis: int | None, sort: bool, size: int, fill: Any) -> tuple[Any, ...]:
     fill = 0 if fill is None and not x.size else fill  # there is no smallest one
-    values, first, inverse, counts = cast(
-        "tuple[jax.Array, ...]", jnp.unique(x, True, True, True, axis, size=size, fill_value=fill)
+    values, first, inverse, counts = lowered_now(
+        lambda x: jnp.unique(x, True, True, True, axis, size=size, fill_value=fill), x
     )
     inverse = inverse.reshape(-1)
     if not sort:

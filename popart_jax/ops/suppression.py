@@ -12,6 +12,7 @@ from . import varying
 from .arrays import Array, as_index, namespace
 from .operator import WIDE_RESULT, operator
 from .registry import Bound, Fill, lowers
+from .select import places
 
 
 def _corners(boxes: Any, center_point: bool) -> Any:
@@ -92,7 +93,7 @@ def non_max_suppression(
     of_class = jax.vmap(suppressed, (None, 0))
     order, kept = jax.vmap(of_class)(corners, jnp.asarray(scores))
     off = np.prod(kept.shape)
-    where = jnp.nonzero(kept.reshape(-1), size=bound, fill_value=off)[0].astype(np.int32)  # as in Compress
+    (where,) = places(kept.reshape(-1), bound, off)
     b, c, i = jnp.unravel_index(jnp.minimum(where, off - 1), kept.shape)
     triples = jnp.stack([b, c, order[b, c, i]], -1)
     return as_index(jnp.where((where < off)[:, None], triples, -1 if fill is None else fill))

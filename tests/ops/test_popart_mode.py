@@ -114,8 +114,8 @@ def test_lstm_last_output_is_that_of_the_last_step():
     np.testing.assert_array_equal(y_h[0, 1], 0)
     two = np.array([2, 2], np.int32)
     _, short_h, short_c = run("LSTM", [x[:2], w, r, None, two], 3, at=7, settings=POPART, hidden_size=2)
-    np.testing.assert_array_equal(short_h[0, 1], y[1, 0, 1])
-    np.testing.assert_array_equal(short_c[0, 1], y_c[0, 1])
+    np.testing.assert_allclose(short_h[0, 1], y[1, 0, 1], rtol=3e-7)  # two programs
+    np.testing.assert_allclose(short_c[0, 1], y_c[0, 1], rtol=3e-7)  # two programs
     onnx_y, onnx_h, onnx_c = run("LSTM", [x, w, r, None, lens], 3, at=7, hidden_size=2)
     np.testing.assert_array_equal(onnx_h[0, 1], onnx_y[1, 0, 1])
     np.testing.assert_allclose(y_c, onnx_c, atol=2e-7)  # gates of PopART's are more accurate
