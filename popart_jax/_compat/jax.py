@@ -224,10 +224,11 @@ def replayer(closed: Any) -> Callable[..., Sequence[Any]]:
     equations = closed.jaxpr.eqns
     calls = any(True for eqn in equations for _ in core.jaxprs_in_params(eqn.params))
     long = calls or len(equations) > _FEW_EQUATIONS
+    high = bool(getattr(closed.jaxpr, "is_high", False))  # operations that become others where a program is lowered
     whole = cast("Callable[..., Any]", jax.jit(core.jaxpr_as_fun(closed), inline=True)) if long else None
 
     def write(*arguments: Any) -> Sequence[Any]:
-        stage = staging()
+        stage = None if high else staging()
         if stage is None and whole is not None:
             return whole(*arguments)
         env = dict(zip((*closed.jaxpr.constvars, *closed.jaxpr.invars), (*closed.consts, *arguments), strict=True))
@@ -244,7 +245,7 @@ def one_kernel(function: Callable[..., R], *operands: Any) -> R:
 
     What it merges with its surroundings is a kernel of its own in each place, and networks have hundreds of them.
     """
-    label: Callable[..., contextlib.AbstractContextManager[None]] = xla_metadata.set_xla_metadata
+    label: Callable[..., contextlib.AbstractContextManager[None]] = cast("Any", xla_metadata).set_xla_metadata
 
     def merged_inside(*operands: Any) -> R:
         with label(inlineable=None):

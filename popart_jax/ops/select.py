@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -144,7 +144,11 @@ def places(mask: Any, size: int | None, fill: Any) -> Sequence[jax.Array]:
     """`jax.numpy.nonzero`: as many places as there are, which takes known values, or `size` of them."""
     if size is None:
         return jnp.nonzero(mask)
-    return lowered_now(lambda mask: jnp.nonzero(mask, size=size, fill_value=fill), mask)
+
+    def found(mask: Any) -> Sequence[jax.Array]:
+        return jnp.nonzero(mask, size=size, fill_value=fill)
+
+    return lowered_now(found, mask)
 
 
 operator("Compress", ranks="condition 1")
@@ -190,9 +194,11 @@ def unique(
 
 def _bounded_unique(x: Any, axis: int | None, sort: bool, size: int, fill: Any) -> tuple[Any, ...]:
     fill = 0 if fill is None and not x.size else fill  # there is no smallest one
-    values, first, inverse, counts = lowered_now(
-        lambda x: jnp.unique(x, True, True, True, axis, size=size, fill_value=fill), x
-    )
+
+    def found(x: Any) -> Sequence[jax.Array]:
+        return cast("Sequence[jax.Array]", jnp.unique(x, True, True, True, axis, size=size, fill_value=fill))
+
+    values, first, inverse, counts = lowered_now(found, x)
     inverse = inverse.reshape(-1)
     if not sort:
         order = jnp.argsort(jnp.where(counts > 0, first, np.iinfo(np.int32).max), stable=True)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
@@ -91,8 +91,11 @@ def _code(function: Any) -> bytes:
 
 def _parts(code: CodeType) -> tuple[Any, ...]:
     """What decides what code does, as values whose text is the same in every process."""
-    constants = [
-        _parts(c) if isinstance(c, CodeType) else sorted(map(repr, c)) if isinstance(c, frozenset) else c
-        for c in code.co_consts
-    ]
-    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, [_constant(c) for c in code.co_consts]
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, CodeType):
+        return _parts(value)
+    is_set = isinstance(value, frozenset)  # without an order of its own
+    return sorted(map(repr, cast("frozenset[Any]", value))) if is_set else value
