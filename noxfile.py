@@ -29,6 +29,13 @@ def processes(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", "2", "-m", "processes and not sweep", *session.posargs, external=True)
 
 
+@nox.session(venv_backend="uv")
+def lowest(session: nox.Session) -> None:
+    """The tests with the oldest versions that pyproject.toml allows; needs `uv`."""
+    session.install("--resolution", "lowest-direct", "-e", ".[test]")
+    session.run("python", "-m", "pytest", "-n", "2", *session.posargs)
+
+
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation into ``out/site``; warnings, broken links among them, are errors."""
