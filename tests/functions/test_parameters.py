@@ -135,6 +135,16 @@ def test_constants_of_a_traced_program_are_no_parameters() -> None:
     assert fn.choice.frozen == {"/norm/Constant_1_output_0": "a constant of the program that was exported"}
 
 
+@pytest.mark.parametrize("reader", ["Add", "Mul", "Div"])
+def test_what_the_older_exporter_folds_stays_a_parameter(reader: str) -> None:
+    """It names a slice, a transpose or a gather of a parameter after its reader, as it does a folded constant."""
+    model = parse(f"<{HEAD}> g (float[3,4] x) => (float[3,4] y) {{ y = {reader} (x, folded) }}")
+    folded = array(f"onnx::{reader}_106", 1, 4)
+    model.graph.node[0].input[1] = folded.name
+    model.graph.initializer.append(folded)
+    assert set(popart.to_jax(model)[1]) == {folded.name}
+
+
 def test_what_no_gradient_should_move_is_left_out_with_a_reason() -> None:
     hidden = np.triu(np.full((4, 4), -3.4e38, np.float32), 1)
     model = parse(
