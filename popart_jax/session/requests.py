@@ -17,11 +17,11 @@ from ..model.origin import imported_as_popart
 from ..optimizers import Optimizer
 from .devices.devices import DeviceInfo
 from .feeding.dataflow import DataFlow
+from .options.engine_options import STRICT
 from .options.session_options import SessionOptions, local_replicas
 from .patterns_api import Patterns
 from .start import Asked
 
-STRICT = "popart_jax.strict"
 _WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 

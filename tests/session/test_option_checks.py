@@ -356,6 +356,25 @@ def test_what_needs_hardware_is_said(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_keys_of_options_that_nothing_reads_are_said(capsys):
+    given = options(
+        engineOptions={"popart_jax.trainabel": "w", "debug.retainDebugInformation": "true", "nonsense": "1"},
+        convolutionOptions={"partialsTyp": "half", "partialsType": "half"},
+        reportOptions={"showexecutionsteps": "true"},
+    )
+    announce(given, OptionFacts(True, DeviceType.Ipu))
+    said = capsys.readouterr().err
+    known = "the keys that have are popart_jax.autotune, popart_jax.strict, popart_jax.trainable, "
+    assert f"engineOptions['popart_jax.trainabel'] has no effect here; {known}" in said
+    for key in (
+        "engineOptions['nonsense']",
+        "convolutionOptions['partialsTyp']",
+        "reportOptions['showexecutionsteps']",
+    ):
+        assert said.count(f"{key} has no effect here") == 1
+    assert said.count("has no effect") == 4
+
+
 def test_what_has_no_effect_is_said(caplog, monkeypatch):
     monkeypatch.setenv("POPART_POPLINER_OUTLINER_REGEX", "layer")
     with caplog.at_level("INFO", module_logger("session").name):

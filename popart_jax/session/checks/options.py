@@ -21,6 +21,7 @@ from ...logs import module_logger
 from ...model.number_text import number_text
 from ...model.op_names import listed
 from ...popdist.options import unlike_the_job
+from ..options.engine_options import without_effect
 from ..options.rows import rows
 from ..options.session_options import AutomaticLossScalingSettings, SessionOptions, local_replicas
 from .placement import (
@@ -160,6 +161,8 @@ def announce(options: SessionOptions, facts: OptionFacts) -> None:
         row = rows(type(options))[name]
         if row.treatment == "accepted":
             log.info("Session option %s has no effect here: %s", name, row.meaning)
+    for text in without_effect(options):
+        log.warning(text)
     if os.environ.get(_LAYERS):
         log.info("%s has no effect here: nothing is outlined by layers", _LAYERS)
     if facts.device not in IPU_LIKE:

@@ -6,10 +6,10 @@ from ...enums import VirtualGraphMode
 from ...errors import popart_exception
 from ...execution import Program
 from ...execution.stages.step import StagedExecutable
+from ..options.engine_options import STAGES
 from ..options.session_options import SessionOptions
 from ..requests import Request
 
-STAGES = "popart_jax.stages"
 _WORDS = ("devices", "in order")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ...errors import poplar_exception
+from ...lowering.passes.autotune import ENGINE_OPTION as AUTOTUNE
 
 CHECK = "POPART_JAX_CHECK_MEMORY"
 ENVIRONMENT = "POPLAR_ENGINE_OPTIONS"
@@ -15,6 +16,14 @@ DIRECTORY = "autoReport.directory"
 _ALLOW = "debug.allowOutOfMemory"
 _PROFILES = ("autoReport.all", "autoReport.outputGraphProfile", "autoReport.outputExecutionProfile")
 _OWN = "popart_jax."
+STRICT, TRAINABLE, STAGES = f"{_OWN}strict", f"{_OWN}trainable", f"{_OWN}stages"
+SHARD, DEVICES = f"{_OWN}shard", f"{_OWN}shard.devices"
+_OWN_KEYS = (AUTOTUNE, STRICT, TRAINABLE, STAGES, SHARD, DEVICES)
+_OF_POPLAR = ("autoReport.", "debug.", "exchange.", "opt.", "prng.", "profiler.", "streamCallbacks.", "target.")
+_READ = {
+    "convolutionOptions": ("availableMemoryProportion", "enableConvDithering", "partialsType"),
+    "reportOptions": ("showExecutionSteps", "showVarStorage"),
+}
 
 
 def engine_options(options: Any) -> dict[str, str]:
@@ -56,3 +65,22 @@ def wants_check(engine: Mapping[str, str]) -> bool:
 def wants_profile(engine: Mapping[str, str]) -> bool:
     """Whether the program asks for profile files."""
     return any(engine.get(key) == "true" for key in _PROFILES)
+
+
+def without_effect(options: Any) -> Iterator[str]:
+    """A sentence for each key of the engine, convolution and report options that nothing reads.
+
+    Keys of Poplar's groups of engine options are not among them: a program for an IPU sets them for its device.
+    """
+    for key in options.engineOptions:
+        if key not in _OWN_KEYS and not key.startswith(_OF_POPLAR):
+            yield _said("engineOptions", key, _OWN_KEYS if key.startswith(_OWN) else ())
+    for name, read in _READ.items():
+        for key in getattr(options, name):
+            if key not in read:
+                yield _said(name, key, read)
+
+
+def _said(name: str, key: str, read: Sequence[str]) -> str:
+    text = f"{name}['{key}'] has no effect here"
+    return f"{text}; the keys that have are {', '.join(read)}" if read else text

@@ -21,10 +21,10 @@ from ...logs import module_logger
 from ...lowering.read_while_tracing import read_while_tracing
 from ...model.files.stripped import StrippedModel
 from ..checks.options import IPU_LIKE
+from ..options.engine_options import SHARD, STAGES
 from ..requests import Request
-from .shards import SHARD
 
-_ON_DEVICES = frozenset({SHARD, "popart_jax.stages"})
+_ON_DEVICES = frozenset({SHARD, STAGES})
 
 TYPES = "types"
 _OTHER_OPTIONS = frozenset({

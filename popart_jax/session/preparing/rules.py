@@ -16,9 +16,9 @@ from ...lowering.resolve import ONNX_RULES
 from ...model.checks.structure import every_node
 from ...model.files.stored import Stored, stored_floats
 from ...ops.registry import normal_domain, resolve
+from ..options.engine_options import TRAINABLE
 from ..requests import Request
 
-TRAINABLE = "popart_jax.trainable"
 NEWEST_OPSET = 11
 """The newest opset of ai.onnx that PopART knew."""
 

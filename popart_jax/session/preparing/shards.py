@@ -19,8 +19,7 @@ from ...errors import popart_exception
 from ...execution import Program, Variable
 from ...execution.replicas import PARTS
 from ...functions import partition
-
-SHARD, DEVICES = "popart_jax.shard", "popart_jax.shard.devices"
+from ..options.engine_options import DEVICES, SHARD
 
 
 def rules_text(rules: Iterable[tuple[str, PartitionSpec]]) -> str:
