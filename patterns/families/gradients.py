@@ -161,14 +161,16 @@ def _place(node: ir.Node) -> list[Any]:
 
 @rewrites("ViewSimplifyPattern", "Reshape", "Flatten", "Identity")
 def collapse_views(node: ir.Node, context: Context) -> Outcome:
-    """Reshape or Identity of a Reshape that nobody else reads becomes one Reshape; Flatten is a Reshape."""
+    """Two views in a row become one: an Identity of two, else a Reshape (as Flatten is)."""
     middle = node.inputs[0]
     first = None if middle is None else middle.producer()
-    if middle is None or first is None or first.op_type not in ("Reshape", "Flatten"):
+    if middle is None or first is None or first.op_type not in ("Reshape", "Flatten", "Identity"):
         return None
     source, shape = first.inputs[0], static_shape(node.outputs[0])
     if source is None or shape is None or not context.only_used_once(middle):
         return Refused("the tensor in between is needed, or a shape is unknown")
     if _place(node) != _place(first):
         return Refused("the tensor in between goes from one place to another")
+    if node.op_type == first.op_type == "Identity":
+        return context.op("Identity", source, like=source)
     return reshape(context, source, shape)

@@ -164,6 +164,15 @@ def test_a_flatten_is_a_view_like_a_reshape(views):
     check_fires(m, "ViewSimplifyPattern", expect=["Reshape"])
 
 
+@pytest.mark.parametrize(
+    ("last", "shape", "left"),
+    [("ai.graphcore.Reshape<shape=[6]>(a)", "6", "Reshape"), ("Identity(a)", "2,3", "Identity")],
+)
+def test_an_identity_before_a_view_collapses_too(last, shape, left):
+    m = model(f"f (float[2,3] x) => (float[{shape}] y) {{ a = Identity(x) y = {last} }}")
+    check_fires(m, "ViewSimplifyPattern", expect=[left])
+
+
 def test_views_decline_second_reader():
     m = model(
         "f (float[2,3] x) => (float[6] y, float[3,2] z) "
