@@ -10,7 +10,7 @@ from typing import Any, Self
 import jax
 
 from .._compat.jax import flat_tree
-from ..ops.stopping import as_raised
+from ..ops.stopping import raising
 from .by_shapes import ByShapes
 
 
@@ -79,6 +79,7 @@ class Inference:
     def __deepcopy__(self, memo: Any) -> Self:
         return self
 
+    @raising
     def __call__(self, inputs: Mapping[str, Any], key: jax.Array | None = None) -> dict[str, jax.Array]:
         """Outputs by name, for inputs by name; `key` as for the function.
 
@@ -87,9 +88,4 @@ class Inference:
         popart_exception
             Texts among the inputs, or an error of the function.
         """
-        try:
-            return self._in_order(self._programs(self._ready(inputs), key))
-        except Exception as err:
-            if isinstance(err, jax.errors.JaxRuntimeError):
-                raise as_raised(err) from err
-            raise
+        return self._in_order(self._programs(self._ready(inputs), key))

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ from ipu_model.compat import inner_jaxprs
 
 from ..errors import ProgramAborted, popart_exception, popart_runtime_error
 from . import varying
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _KINDS = {c.__name__: c for c in (popart_runtime_error, ProgramAborted)}
 _SAID = re.compile(rf"\b({'|'.join(_KINDS)}): (.+)")
@@ -67,6 +70,8 @@ def _inner(eqn: Any) -> Iterator[Any]:
 
 def as_raised(err: Exception) -> Exception:
     """The error of a failed run: that of `stop_if`, an out-of-memory error, or `err` itself."""
+    if not isinstance(err, jax.errors.JaxRuntimeError):
+        return err
     said = _SAID.findall(str(err))
     if not said:
         if "RESOURCE_EXHAUSTED" in str(err) or "Out of memory" in str(err):
@@ -76,17 +81,18 @@ def as_raised(err: Exception) -> Exception:
     return _KINDS[kind](reason)
 
 
-def raising(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled program, whose failed runs raise what `as_raised` says."""
+def raising(call: Callable[P, R]) -> Callable[P, R]:
+    """A compiled program, or what calls one, whose failed runs raise what `as_raised` says."""
 
     @wraps(call)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return call(*args, **kwargs)
         except Exception as err:
-            if isinstance(err, jax.errors.JaxRuntimeError):
-                raise as_raised(err) from err
-            raise
+            raised = as_raised(err)
+            if raised is err:
+                raise
+            raise raised from err
 
     return run
 

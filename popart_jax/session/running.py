@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-import jax
 import numpy as np
 
 from .._calls import checked, refused
@@ -138,7 +137,7 @@ class Runner:
 
 def reported(err: Exception) -> Exception:
     """The error to raise for a failed run; logs it."""
-    raised = as_raised(err) if isinstance(err, jax.errors.JaxRuntimeError) else err
+    raised = as_raised(err)
     if isinstance(raised, popart_exception):
         log_error(raised)
     return raised
