@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -57,9 +55,24 @@ def frozen(array: np.ndarray) -> np.ndarray:
     return array
 
 
+def shareable(array: np.ndarray) -> np.ndarray:
+    """An aligned copy of a large array that isn't aligned or contiguous; any other array itself.
+
+    XLA would copy it in another thread, and run the program, which waits for the copy, there too.
+    """
+    return array if array.nbytes < _COPIED_AT_ONCE or _is_aligned(array) else aligned_copy(array)
+
+
+_COPIED_AT_ONCE = 100 << 10  # by XLA, in the thread that calls it
+
+
+def _is_aligned(array: np.ndarray) -> bool:
+    return array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
+
+
 def lasting(array: np.ndarray) -> np.ndarray:
     """The array itself if its memory is aligned and can't be written to (see `frozen`), else an aligned copy."""
-    return array if _is_frozen(array) and array.ctypes.data % ALIGNMENT == 0 else aligned_copy(array)
+    return array if _is_frozen(array) and _is_aligned(array) else aligned_copy(array)
 
 
 def _is_frozen(array: np.ndarray) -> bool:
@@ -68,19 +81,4 @@ def _is_frozen(array: np.ndarray) -> bool:
         if part.flags.writeable:
             return False
         part = part.base
-    return part is None and array.flags.c_contiguous and array.size > 0
-
-
-def give_back() -> None:
-    """Return freed memory to the system, if the C library can do it; glibc keeps memory that the compiler has freed."""
-    trim = _trim()
-    if trim is not None:
-        trim(0)
-
-
-@cache
-def _trim() -> Any:
-    try:
-        return ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):  # another C library
-        return None
+    return part is None and array.size > 0

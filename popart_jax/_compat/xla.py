@@ -54,7 +54,8 @@ def was_tried() -> bool:
 
 @cache
 def _client() -> Any:
-    return cast("Any", xla_client.make_cpu_client())
+    # computing in the caller's thread, who waits for the result: another one would have to be woken at each call
+    return cast("Any", xla_client.make_cpu_client(asynchronous=False))
 
 
 @cache

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from .._compat.jax import compile_with, forget_effects, setting
-from ..buffers import give_back
+from .._heap import give_back
 from ..errors import popart_exception
 from ..limits import limits
 from ..lowering.full_precision import full_precision
@@ -21,7 +21,7 @@ from ..ops.stopping import calls_host
 from ..preparation import Preparation
 from ..timings import phase
 from . import layout
-from .placement import local_part, put
+from .placement import as_argument, local_part, put
 from .replicas import mesh_for, replicate
 from .room import Room
 from .step import Step
@@ -222,9 +222,9 @@ class Executable:
         popart_exception
             There is not enough free memory; the state is unchanged.
         """
-        self.room.check()
+        self.room.ensure()
         step = self.step
-        found = self.function(*(state[n] for n in step.taken), *fixed, *(fed[n] for n in step.fed))
+        found = self.function(*(state[n] for n in step.taken), *fixed, *(as_argument(fed[n]) for n in step.fed))
         count = len(step.state)
         return dict(zip(step.state, found[:count], strict=True)), dict(zip(step.results, found[count:], strict=True))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from ..buffers import aligned_copy, lasting
+from ..buffers import aligned_copy, lasting, shareable
 from .replicas import spec
 
 
@@ -46,6 +47,16 @@ def put(
     if jax.process_count() > 1:
         return jax.make_array_from_process_local_data(place, host)
     return jax.device_put(host, place, may_alias=False)
+
+
+def as_argument(fed: Any) -> Any:
+    """What to call a program with for a fed array: see `buffers.shareable`, on a CPU."""
+    return shareable(fed) if isinstance(fed, np.ndarray) and _on_cpu() else fed
+
+
+@cache
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
 
 
 def local_part(host: np.ndarray, axis: int) -> np.ndarray:

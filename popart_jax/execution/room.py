@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .._heap import keep, kept
 from .._memory import memory_free
 from ..limits import limits
 
@@ -24,8 +25,15 @@ class Room:
         """The room for a number of bytes of host memory."""
         return cls(size if size >= _MUCH else 0)
 
-    def check(self) -> None:
-        """Raise popart_exception, with the memory needed and available, where there is not enough for a run."""
-        if self.size:
-            most = min(limits.memory, memory_free())
-            limits.check_bytes(self.size, "A run of the program, beside its inputs and weights,", most)
+    def ensure(self) -> None:
+        """Before a run: raise popart_exception, with the memory needed and available, where there is not enough.
+
+        The process keeps that memory between runs.
+        """
+        if not self.size:
+            return
+        free = memory_free()
+        if self.size > free:
+            free += kept()
+        limits.check_bytes(self.size, "A run of the program, beside its inputs and weights,", min(limits.memory, free))
+        keep(self.size)

@@ -129,7 +129,7 @@ class ByShapes:
             if made is None:
                 made = self.found[signature] = self._get(tree, arrays)
                 self._shortest = self._short(made, args) if len(self.found) == 1 else None
-            made.room.check()
+            made.room.ensure()
             return made.out.unflatten(made.call(*made.weights, *arrays))
 
     @cached_property
@@ -152,7 +152,7 @@ class ByShapes:
 
         def run(*args: Any) -> Any:
             with self._precision():
-                made.room.check()
+                made.room.ensure()
                 return of_weights(*args)
 
         return run

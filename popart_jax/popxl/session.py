@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from .._collector import without_collector
+from .._compat.jax import compute_in_callers_thread
 from ..enums import DeviceType
 from ..errors import popart_exception
 from ..execution.placement import to_host
@@ -71,6 +72,7 @@ class Session:
         self, ir: Ir, device_desc: Literal["ipu_hw", "ipu_model", "cpu"] = "cpu", weights_to_host_on_exit: bool = True
     ) -> None:
         check_kind(Ir, ir=ir)
+        compute_in_callers_thread()
         self._ir = ir
         self._device = self._compiled_for = choose_device(ir, device_desc)
         self.weights_to_host_on_exit = weights_to_host_on_exit

@@ -18,7 +18,7 @@ from ..execution.compiled import Traced
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import from_device_order, group_values, replica_values
 from ..execution.micro import GRADIENT
-from ..execution.placement import to_every_host, to_host
+from ..execution.placement import as_argument, to_every_host, to_host
 from ..execution.program import GENERATORS, SEED
 from ..execution.stored import executables as stored
 from ..execution.stored.container import Sealed
@@ -239,7 +239,7 @@ class Engine:
         def turn() -> None:
             streams = fed()
             self._settle()
-            room.check()
+            room.ensure()
             landed = self._landed = []
             state = self._newest
             if state is None:  # somebody looked at the variables by name, and may have set them
@@ -342,8 +342,8 @@ class Engine:
 
 def _fed(sources: Sequence[np.ndarray | Callable[[], np.ndarray]]) -> Callable[[], tuple[np.ndarray, ...]]:
     """A function that returns the input arrays of a step, in order."""
-    if any(map(callable, sources)):
-        return lambda: tuple(x() if callable(x) else x for x in sources)
+    if any(callable(x) or as_argument(x) is not x for x in sources):
+        return lambda: tuple(as_argument(x() if callable(x) else x) for x in sources)
     arrays: Any = tuple(sources)
     return lambda: arrays
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from .. import session as later
-from ..buffers import aligned_empty
+from ..buffers import aligned_empty, shareable
 from ..errors import popart_exception
 from ..execution.room import Room
 from ..execution.stored.container import Sealed
@@ -207,7 +207,7 @@ class Start:
     def _direct(self, stepio: PyStepIO) -> Callable[[], None]:
         """A function that runs one step with these arrays."""
         fed, places = self._arrays(stepio)
-        call, to_host, weights, check = self.call, self.xla.to_host, self.weights, self.room.check
+        call, to_host, weights, check = self.call, self.xla.to_host, self.weights, self.room.ensure
 
         def run() -> None:
             check()
@@ -236,7 +236,11 @@ class Start:
 
 def _putting(xla: Any, name: str, host: np.dtype, on_device: np.dtype, shape: Sequence[int]) -> Any:
     """A function that puts an input on the device; 64-bit integers must fit into 32 bits."""
-    put = xla.putting(xla.Kind(tuple(shape), on_device))
+    place = xla.putting(xla.Kind(tuple(shape), on_device))
+
+    def put(array: np.ndarray) -> Any:
+        return place(shareable(array))
+
     if host == on_device:
         return put
     fitting, fact = np.iinfo(on_device), (name, host, on_device, tuple(shape))

@@ -162,7 +162,7 @@ class TrainingStart(Start):
 
     def _direct(self, stepio: PyStepIO) -> Callable[[], None]:
         fed, places = self._arrays(stepio)
-        call, to_host, check, count = self.call, self.xla.to_host, self.room.check, len(self._residents)
+        call, to_host, check, count = self.call, self.xla.to_host, self.room.ensure, len(self._residents)
 
         def run() -> None:
             with self.turn:

@@ -1,4 +1,4 @@
-"""What a session starts without: modules that it does not use, and the collector."""
+"""What a session starts without: modules that it does not use, the collector, and another thread at each run."""
 
 from __future__ import annotations
 
@@ -56,6 +56,30 @@ def test_a_session_imports_what_it_uses() -> None:
         "print(*(m for m in unused if m in sys.modules))"
     )
     assert printed(code)[0] == ""
+
+
+DISPATCH = "\nimport jax; print(jax.config._read('jax_cpu_enable_async_dispatch'))"
+POPXL = """
+import popart_jax.popxl as popxl
+ir = popxl.Ir()
+with ir.main_graph:
+    popxl.ops.gelu(popxl.variable([1.0]))
+popxl.Session(ir)
+"""
+
+
+@pytest.mark.parametrize("program", [SESSION, POPXL], ids=["popart", "popxl"])
+def test_a_session_computes_in_the_thread_that_runs_it(program: str) -> None:
+    assert printed(program + DISPATCH)[0] == "False"
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["import jax; jax.devices()", "import jax; jax.config.update('jax_num_cpu_devices', 2)"],
+    ids=["devices of the user", "several devices"],
+)
+def test_devices_of_others_and_several_devices_are_left_as_they_are(before: str) -> None:
+    assert printed(before + SESSION + DISPATCH)[0] == "True"
 
 
 def test_a_model_of_ipus_is_made_without_jax() -> None:

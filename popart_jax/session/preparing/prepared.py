@@ -14,6 +14,7 @@ import onnx_ir as ir
 import patterns as rewrites
 
 from ... import ir_view
+from ..._compat.jax import compute_in_callers_thread
 from ...builder.attribute_types import check_attribute_types
 from ...enums import BatchSerializationBatchSchedule, RecomputationType
 from ...errors import noted, popart_exception
@@ -93,6 +94,7 @@ def prepare(request: Request) -> Prepared:
     popart_exception
         The model, the options, the anchors, the loss or the optimizer are wrong.
     """
+    compute_in_callers_thread()
     options, training = request.options, request.loss is not None
     picked = Picked(request) if training else None
     read, given = _read_model(request, picked)
