@@ -49,7 +49,7 @@ def put(
     return jax.device_put(host, place, may_alias=False)
 
 
-def as_argument(fed: Any) -> Any:
+def as_argument(fed: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
     """What to call a program with for a fed array: see `buffers.shareable`, on a CPU."""
     return shareable(fed) if isinstance(fed, np.ndarray) and _on_cpu() else fed
 
