@@ -340,7 +340,7 @@ class Engine:
         return replica_values(self.prepared.program.variables[name], self.read(name), replicas)
 
 
-def _fed(sources: Sequence[np.ndarray | Callable[[], np.ndarray]]) -> Callable[[], tuple[np.ndarray, ...]]:
+def _fed(sources: Sequence[np.ndarray | Callable[[], np.ndarray]]) -> Callable[[], tuple[np.ndarray | jax.Array, ...]]:
     """A function that returns the input arrays of a step, in order."""
     if any(callable(x) or as_argument(x) is not x for x in sources):
         return lambda: tuple(as_argument(x() if callable(x) else x) for x in sources)
