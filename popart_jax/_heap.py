@@ -5,17 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _MOST = (1 << 31) - 1  # mallopt takes an int
 _HEADER = 1 << 12  # more than what glibc and XLA's alignment add to a block
-_least = 32 << 20  # glibc keeps blocks of up to this size by itself, once some were freed
+_BY_ITSELF = 32 << 20  # glibc keeps blocks of up to this size without being told, once some were freed
+_asked: set[int] = set()
+_least = _BY_ITSELF
 
 
 class _Counters(ctypes.Structure):
-    """`struct mallinfo2` of malloc.h: bytes in use are `uordblks` and `hblkhd`, bytes that are free `fordblks`."""
+    """`struct mallinfo2` of malloc.h; `fordblks` are the free bytes."""
 
     _fields_ = (
         *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
@@ -47,12 +48,16 @@ def _is_users() -> bool:
 
 
 def keep(size: int) -> None:
-    """Keep that many freed bytes from now on, for the next run of a program that needs them.
+    """Keep that many freed bytes for the next run of a program that needs them, from its second run on.
 
     The system would else fill them with zeros again at each run: GPT-2's logits and their copy took 12 % of its time.
+    The first run makes things that stay. They would lie in the middle of what is kept, which the next run could not use.
     """
     global _least
     if size <= _least or _is_users() or _counters() is None:
+        return
+    if size not in _asked:
+        _asked.add(size)
         return
     _least = size
     function = _function("mallopt")
@@ -61,19 +66,8 @@ def keep(size: int) -> None:
 
 
 def kept() -> int:
-    """Freed bytes that the process still holds, and which the system counts as used."""
-    counters = _counters()
-    if counters is None:
-        return 0
-    found = counters()
-    held = _resident() - found.uordblks - found.hblkhd  # what was given back is free too, but not held
-    return max(0, min(found.fordblks, held))
-
-
-def _resident() -> int:
-    """Bytes of main memory that are this process's alone."""
-    rows = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
-    return int(rows.get("RssAnon", "0 kB").split()[0]) << 10
+    """Freed bytes that `keep` made this process hold, and which the system counts as used."""
+    return 0 if _least == _BY_ITSELF else int(_counters()().fordblks)
 
 
 def give_back() -> None:

@@ -258,6 +258,7 @@ class Engine:
         target = targets[0]
 
         def forward() -> None:
+            room.ensure()
             (result,) = call(*self.fixed, *fed())
             target[...] = result
 
