@@ -51,7 +51,7 @@ def keep(size: int) -> None:
     """Keep that many freed bytes for the next run of a program that needs them, from its second run on.
 
     The system would else fill them with zeros again at each run: GPT-2's logits and their copy took 12 % of its time.
-    The first run makes things that stay. They would lie in the middle of what is kept, which the next run could not use.
+    The first run makes things that stay: they would lie in the middle of what is kept, too little for the next run.
     """
     global _least
     if size <= _least or _is_users() or _counters() is None:
