@@ -11,7 +11,7 @@ import onnx_ir as ir
 from patterns import static_shape
 from patterns.families.tied_gather import FULLY_CONNECTED_OFF
 
-from ..model.attribute_names import BUILDER_GRAPH, REPLICA_GROUPING
+from ..model.attribute_names import AVAILABLE_MEMORY, BUILDER_GRAPH, CONV_DITHERING, PARTIALS_TYPE, REPLICA_GROUPING
 from . import nodes
 from .recompute import RECOMPUTE
 from .sharing import all_graphs
@@ -24,8 +24,9 @@ SHOWN_DUNDER = {
     "__destIpu": "__destIpu",
     "__collectiveOperator": "__collectiveOperator",
     REPLICA_GROUPING: REPLICA_GROUPING,
-    "__available_memory": "available_memory_proportion",
-    "__partials_type": "partialsType",
+    AVAILABLE_MEMORY: "available_memory_proportion",
+    PARTIALS_TYPE: "partialsType",
+    CONV_DITHERING: "enableConvDithering",
 }
 REDUCTIONS = {"Sum": "0", "Mean": "1", "None": "2", "NoReduction": "2"}
 

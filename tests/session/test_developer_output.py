@@ -121,6 +121,25 @@ def test_planner_lines(monkeypatch, capsys):
     assert re.search(r"^ +enableConvDithering +0$", block, re.M)
 
 
+def test_dithering_of_a_convolution(monkeypatch, capsys):
+    """The op list shows the annotation, also on the gradients, and the planner gets it."""
+    monkeypatch.setenv("POPLIBS_LOG_LEVEL", "DEBUG")
+    builder = popart.Builder()
+    x = builder.addInputTensor("FLOAT", [1, 1, 4, 4], "x")
+    w = builder.addInitializedInputTensor(np.ones((1, 1, 3, 3), np.float32), "w")
+    out = builder.aiOnnx.conv([x, w])
+    builder.setEnableConvDithering(out, 1)
+    loss = builder.aiGraphcore.l1loss([out], 0.1)
+    flow = popart.DataFlow(1, {loss: popart.AnchorReturnType("All")})
+    device = popart.DeviceManager().createIpuModelDevice({})
+    made = popart.TrainingSession(builder.getModelProto(), flow, loss, popart.ConstSGD(0.1), device)
+    ops = json.loads(made._serializeIr(popart.IrSerializationFormat.JSON))["maingraph"]
+    shown = {op["type"]: op["attributes"]["enableConvDithering"] for op in ops if op["type"].startswith("Conv")}
+    assert shown == {"Conv": "1", "ConvWeightsGrad": "1"}
+    made.prepareDevice()
+    assert set(re.findall(r"^ +enableConvDithering +(\d)$", capsys.readouterr().err, re.M)) == {"1"}
+
+
 def test_printed_tensors(monkeypatch, capfd):
     monkeypatch.setenv("POPART_PRINT_TENSORS", "MatMul:0 nothing")
     made, feeds = session()

@@ -137,7 +137,7 @@ def _planning(op: _Op, options: SessionOptions, tile_memory: int) -> Iterator[st
     given = options.matmulOptions if op["type"] == "MatMul" else options.convolutionOptions
     attributes = op["attributes"]
     stated = attributes.get("available_memory_proportion") or given.get("availableMemoryProportion")
-    dithering = attributes.get("__enable_conv_dithering") or attributes.get("enableConvDithering")
+    dithering = attributes.get("enableConvDithering")
     proportions, ditherings = (
         text.strip("[]").split()
         for text in (stated or str(_DEFAULT_PROPORTION), dithering or given.get("enableConvDithering", "0"))
