@@ -28,6 +28,7 @@ SHOWN_DUNDER = {
     PARTIALS_TYPE: "partialsType",
     CONV_DITHERING: "enableConvDithering",
 }
+MAIN = "maingraph"  # name of the main graph
 REDUCTIONS = {"Sum": "0", "Mean": "1", "None": "2", "NoReduction": "2"}
 
 
@@ -47,7 +48,7 @@ def graph_names(graph: ir.Graph) -> dict[int, str]:
     number = sum("_subgraph(" in (g.name or "") for g in all_graphs(graph))  # one counter for all graphs
     for each in all_graphs(graph):
         if each is graph:
-            name = "maingraph" if BUILDER_GRAPH in (graph.name or BUILDER_GRAPH) else graph.name or "maingraph"
+            name = MAIN if BUILDER_GRAPH in (graph.name or BUILDER_GRAPH) else graph.name or MAIN
         else:
             name = each.name or "subgraph"
         while name in taken or not name:
@@ -59,16 +60,21 @@ def graph_names(graph: ir.Graph) -> dict[int, str]:
 
 def _op(node: ir.Node, names: Mapping[int, str], main: bool, fully_connected_pass: bool) -> dict[str, Any]:
     prefix = "" if main or not isinstance(node.graph, ir.Graph) else f"{names[id(node.graph)]}/"
+    return operation(node, node.name or "", op_attributes(node, names, main, fully_connected_pass), prefix)
+
+
+def operation(node: ir.Node, name: str, attributes: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
+    """An op as the serialised IR shows it; `prefix` comes before the names of its tensors."""
     return {
         "type": node.op_type,
-        "name": node.name or "",
+        "name": name,
         "inputs": [
             {"name": prefix + (v.name or ""), "shape": _shape(v), "type": _dtype(v), "index": str(i)}
             for i, v in enumerate(node.inputs)
             if v is not None
         ],
         "outputs": [{"name": prefix + (o.name or ""), "index": str(i)} for i, o in enumerate(node.outputs)],
-        "attributes": op_attributes(node, names, main, fully_connected_pass),
+        "attributes": dict(attributes),
     }
 
 

@@ -213,6 +213,28 @@ def test_views():
         w.done()
 
 
+def test_serialised():
+    """The operators of all functions, in the form that a session's op list has."""
+    w = World()
+    try:
+        for name in sorted(set(FUNCTIONS) - SKIPPED):
+            _call(name, w)
+        with popxl.ipu(1):
+            y = ops.matmul(w.x, w.v, available_memory_proportion=0.3)
+    finally:
+        w.done()
+    shown = json.loads(w.ir._pb_ir.serializeToJSON())
+    assert shown.keys() == {g.id.str() or "maingraph" for g in w.ir._pb_ir.getAllGraphs()}
+    assert [op["type"] for op in shown["maingraph"]] == [o.opType() for o in w.graph._pb_graph.getOpSchedule()]
+    (product,) = (op for op in shown["maingraph"] if op["outputs"] == [{"name": y.id, "index": "0"}])
+    assert product["inputs"][1] == {"name": w.v.id, "shape": "[4]", "type": "FLOAT", "index": "1"}
+    assert product["attributes"].items() >= {
+        "__ipu_number": "1", "__execution_context": "Normal", "available_memory_proportion": "0.300000",
+    }.items()  # fmt: skip
+    callee = next(op["attributes"]["callee"] for op in shown["maingraph"] if op["type"] == "Call")
+    assert {op["attributes"]["__execution_context"] for op in shown[callee]} == {"Subgraph"}
+
+
 def test_tensor_counts():
     w = World()
     try:

@@ -272,3 +272,11 @@ def test_places_and_input_settings_are_assigned_to_a_tensor():
 def test_options_that_do_not_exist_are_refused(name):
     with pytest.raises(AttributeError, match=f"^'{name}' object has no attribute 'stride'"):
         getattr(_ir.op, name)().stride = 2
+
+
+def test_a_graph_is_created_once():
+    handle = _ir.Ir()
+    handle.createGraph(_ir.GraphId("g")).addActGrad("t")
+    with pytest.raises(popart.popart_exception, match=r"^Graph\(g\) is already in Ir$"):
+        handle.createGraph(_ir.GraphId("g"))
+    assert "t" in handle.getGraph(_ir.GraphId("g"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from ...errors import popart_exception
@@ -15,6 +14,7 @@ from .exchange import parts
 from .operands import tensor_of
 from .patterns import Patterns, PatternsLevel, apply, apply_inplace
 from .schedule import print_schedule
+from .serialise import to_json
 from .tensor_view import buffer_info
 from .transforms import by_name
 from .values import GraphId
@@ -71,6 +71,8 @@ class Ir:
         return self._ir._graphs[str(graph_id)]._pb_graph
 
     def createGraph(self, name: Any) -> Any:
+        if self.hasGraph(name):
+            raise popart_exception(f"Graph({name}) is already in Ir")
         return self._ir._new_graph(str(name))._pb_graph
 
     def createUniqueSubgraphId(self, base: Any) -> Any:
@@ -173,8 +175,7 @@ class Ir:
         self._anchors.add(tensor_id)
 
     def serializeToJSON(self) -> str:
-        graphs = {g.id: [op.debugName() for op in g._ops.values()] for g in self._ir._graphs.values()}
-        return json.dumps(graphs)
+        return to_json(self._ir._graphs.values())
 
 
 class _DataFlow:

@@ -12,7 +12,7 @@ from patterns import static_shape
 
 from ...ir_view import IrFacts, build, nodes
 from ...ir_view.outline import REPLACED
-from ...ir_view.serialise import graph_names, op_attributes
+from ...ir_view.serialise import MAIN, graph_names, op_attributes
 from ...ir_view.sharing import all_graphs
 from ...model.debug import DebugInfo, record, recording
 from ...model.op_names import identifier
@@ -76,7 +76,7 @@ def _outlined(node: ir.Node, inner: dict[ir.Node, DebugInfo | None], numbers: co
     for old in cast("Sequence[Any]", node.meta[REPLACED]):
         replaced = record(
             old.name, _LAYER, category="op", instanceId=next(numbers), opid=old.opid, inputs=old.inputs,
-            outputs=old.outputs, graphId="maingraph", discard=1,
+            outputs=old.outputs, graphId=MAIN, discard=1,
         )  # fmt: skip
         copy = inner.get(old.copy)
         if replaced and copy:
