@@ -254,8 +254,25 @@ class _Sweep:
             self.dead.update(dict.fromkeys([node, *gone]))
         if len(pairs) > 1:
             self.unsorted[graph] = None
+        self._remove_unread(n for n in touched if n is not None)
         self._enqueue(made)
         self._enqueue(n for n in touched if n is not None and n not in self.dead)
+
+    def _remove_unread(self, nodes: Iterable[ir.Node]) -> None:
+        """Take out those of the nodes that nobody reads any more, which would count as readers of their operands."""
+        found = list(nodes)
+        while found:
+            node = found.pop()
+            if node in self.dead or node in self.left_alone or bodies(node) or self._is_needed(node):
+                continue
+            found += [v.producer() for v in node.inputs if v is not None and v.producer() is not None]
+            self.context.detach(node)
+            self.dead[node] = None
+
+    def _is_needed(self, node: ir.Node) -> bool:
+        if not node.outputs or self.context.facts(node).has_effect:
+            return True
+        return any(self.context.use_count(o) or self.context.is_protected(o) for o in node.outputs)
 
     def _rewire(self, old: ir.Value, new: ir.Value, take_name: bool) -> None:
         """`new` takes the readers of `old`, its place among the graph outputs and, if asked, its name."""

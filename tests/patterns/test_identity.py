@@ -173,6 +173,16 @@ def test_an_identity_before_a_view_collapses_too(last, shape, left):
     check_fires(m, "ViewSimplifyPattern", expect=[left])
 
 
+def test_views_around_transposes_that_cancel_collapse_as_well():
+    """What only the removed operators read no longer counts as a reader."""
+    m = model(
+        "f (float[6] x) => (float[6] y) { a = ai.graphcore.Reshape<shape=[2,3]>(x) b = Transpose<perm=[1,0]>(a) "
+        "c = Transpose<perm=[1,0]>(b) y = ai.graphcore.Reshape<shape=[6]>(c) }"
+    )
+    set_shapes(m, a=(2, 3), b=(3, 2), c=(2, 3))
+    check_fires(m, "TransposeToIdentityOrReshapePattern", "ViewSimplifyPattern", "PostNRepl", expect=["Reshape"])
+
+
 def test_views_decline_second_reader():
     m = model(
         "f (float[2,3] x) => (float[6] y, float[3,2] z) "
