@@ -64,7 +64,7 @@ def tensor_types(facts: IrFacts) -> dict[str, TensorType]:
 
 def tracked_gradients(facts: IrFacts) -> tuple[TrackedGradient, ...]:
     """The gradients that automatic loss scaling tracks, one per Histogram op."""
-    plain = replace(facts, options=replace(facts.options, outlining=False))
+    plain = replace(facts, options=replace(facts.options, outlining=False, main_loops=False))
     return tracked_tensors(build(plain).graph, facts.graph)
 
 

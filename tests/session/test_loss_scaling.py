@@ -196,7 +196,9 @@ def test_ratio_of_loss_scales_is_shown():
     assert run(session, x=X)["LossScalingRatio_FLOAT16"] == 1
 
 
-def test_counted_are_the_histograms_of_the_ir():
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("period", [1, 2])
+def test_counted_are_the_histograms_of_the_ir(loops, period):
     """One count per Histogram op: float16 outputs of backward ops that are no views."""
     builder = popart.Builder()
     value = x = builder.addInputTensor("FLOAT16", [4, 4], "x")
@@ -207,9 +209,11 @@ def test_counted_are_the_histograms_of_the_ir():
     loss = builder.aiGraphcore.identityloss([twice])
     session = train(
         builder.getModelProto(), {loss: "All"}, _half_sgd(), loss=loss, enableOutlining=False,
-        automaticLossScalingSettings=_automatic(),
+        automaticLossScalingSettings=_automatic(updatePeriod=period),
+        **dict.fromkeys(("useHostCopyOps", "enableExplicitMainLoops"), loops),
     )  # fmt: skip
-    ops = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON))["maingraph"]
+    graphs = json.loads(session._serializeIr(popart.IrSerializationFormat.JSON)).values()
+    ops = [op for graph in graphs for op in graph]
     scaling = session._parts.prepared.program.training.scaling
     assert len(scaling.tracked) == sum(op["type"] == "Histogram" for op in ops) == 7
     assert set(scaling.tracked) == {"MatMul:0", "MatMul:0/1", "Relu:0", "Relu:0/1", "Add:0", "u", "v"}
