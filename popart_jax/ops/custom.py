@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from operator import index
 from typing import Any, TypeVar
 
 import jax
@@ -44,7 +46,9 @@ def custom_op(
     Raises
     ------
     ValueError
-        The domain is empty: the operators of ONNX itself can't be replaced.
+        The domain is empty: the operators of ONNX itself can't be replaced. Or the version is less than 1.
+    TypeError
+        A name is no text, or the signature does not say where the value of a parameter comes from.
 
     Notes
     -----
@@ -60,14 +64,44 @@ def custom_op(
     """
     if domain in ("", "ai.onnx"):
         raise ValueError(f"custom_op({op!r}): give a domain of your own; ONNX's own operators can't be replaced")
+    if not isinstance(domain, str) or not isinstance(op, str) or not op:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"custom_op: domain and op are names, not {domain!r} and {op!r}")
+    if index(version) < 1:
+        raise ValueError(f"custom_op({op!r}): versions count from 1, not {version}")
 
     def register(fn: F) -> F:
-        row = describe(fn, op, version, domain)
+        row = _checked(describe(fn, op, index(version), domain))
         row = row if gradient is None else _with_gradient(row, gradient)
         add(row, replace=True)
         return fn
 
     return register
+
+
+def _checked(row: Lowering) -> Lowering:
+    """The row, if its signature says for each parameter where its value comes from, with a check of its results."""
+    for name in row.inputs:
+        if name in row.context:
+            raise TypeError(f"custom_op({row.op!r}): '{name}' is no input of the node, so it must stand behind `*`")
+    if any(p.kind is p.VAR_KEYWORD for p in _parameters(row.fn)):
+        raise TypeError(f"custom_op({row.op!r}): attributes are parameters of their own; `**` would get none")
+
+    @functools.wraps(row.fn)
+    def call(*inputs: Any, **attributes: Any) -> Any:
+        made = row.fn(*inputs, **attributes)
+        for i, result in enumerate(as_results(made)):
+            if result is None or isinstance(result, (str, bytes, Mapping)):
+                raise TypeError(f"result {i} is {result!r}, no array")
+        return made
+
+    return replace(row, fn=call)
+
+
+def _parameters(fn: Callable[..., Any]) -> Collection[inspect.Parameter]:
+    try:
+        return inspect.signature(fn).parameters.values()
+    except ValueError:  # written in C
+        return ()
 
 
 def _with_gradient(row: Lowering, gradient: Callable[..., Any]) -> Lowering:
@@ -98,7 +132,7 @@ def _with_gradient(row: Lowering, gradient: Callable[..., Any]) -> Lowering:
             found = as_results(gradient(cots, tuple(merged(values)), as_results(out), **own))
             if len(found) != len(inputs):
                 raise ValueError(f"{row.op}: gradient gave {len(found)} results for {len(inputs)} inputs")
-            return tuple(_cotangent(found[i], values[n]) for n, i in enumerate(traced))
+            return tuple(_cotangent(row.op, i, found[i], values[n]) for n, i in enumerate(traced))
 
         run.defvjp(forward, backward)
         return run(*(inputs[i] for i in traced))
@@ -106,7 +140,9 @@ def _with_gradient(row: Lowering, gradient: Callable[..., Any]) -> Lowering:
     return replace(row, fn=call)
 
 
-def _cotangent(g: Any, x: Any) -> Any:
+def _cotangent(op: str, i: int, g: Any, x: Any) -> Any:
     if not jax.numpy.issubdtype(x.dtype, jax.numpy.inexact):
         return np.zeros(x.shape, jax.dtypes.float0)
+    if g is not None and np.shape(g) != x.shape:
+        raise ValueError(f"{op}: gradient {i} has the shape {np.shape(g)}, its input {x.shape}")
     return jax.numpy.zeros_like(x) if g is None else jax.numpy.asarray(g, x.dtype)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import popart_jax
 from popart_jax import backend
-from popart_jax.ops import Static
+from popart_jax.ops import Key, Static
 
 DOMAIN = "test.custom"
 
@@ -44,6 +44,10 @@ def steep(cotangents, inputs, outputs, *, slope: float = 1.0):
 @popart_jax.custom_op(DOMAIN, "StraightThrough", gradient=steep)
 def straight_through(x, /, *, slope: float = 1.0):
     return jnp.round(x)
+
+
+def random_first(x, key: Key, /):
+    return x
 
 
 def test_from_a_file_with_attributes(tmp_path: Path) -> None:
@@ -111,3 +115,41 @@ def test_in_a_training_session_built_with_custom_op() -> None:
     weights = np.array([1.0, 2.0, 3.0], np.float32)
     np.testing.assert_allclose(anchors[y], 0.5 * (given * weights) ** 3, rtol=1e-6)
     np.testing.assert_allclose(anchors[gradient], 1.5 * (given * weights) ** 2 * given, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "function", "text"),
+    [
+        ("", 1, lambda x, /: x, "domain and op are names"),
+        ("Bad", 0, lambda x, /: x, "versions count from 1, not 0"),
+        ("Bad", "1", lambda x, /: x, "interpreted as an integer"),
+        ("Bad", 1, lambda x, /, **more: x, r"`\*\*` would get none"),
+        ("Bad", 1, random_first, "'key' is no input of the node"),
+    ],
+)
+def test_what_could_not_work_is_refused_when_it_is_registered(name, version, function, text) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
+        popart_jax.custom_op(DOMAIN, name, version)(function)
+
+
+def test_a_function_that_returns_no_array_is_named() -> None:
+    popart_jax.custom_op(DOMAIN, "Nothing")(lambda x, /: None)
+    with pytest.raises(popart_jax.NodeError, match=r"Nothing failed .* result 0 is None, no array"):
+        backend.run_model(model("Nothing"), [np.zeros(1, np.float32)])
+
+
+def test_a_gradient_of_another_shape_is_named() -> None:
+    popart_jax.custom_op(DOMAIN, "Short", gradient=lambda cotangents, *_: (cotangents[0][:1],))(lambda x, /: x)
+    fn, _ = popart_jax.to_jax(model("Short"))
+    with pytest.raises(ValueError, match=r"^Short: gradient 0 has the shape \(1,\), its input \(2,\)"):
+        jax.grad(lambda v: fn({}, {"x0": v})["y"].sum())(np.ones(2, np.float32))
+
+
+def test_sessions_warn_of_an_attribute_that_nothing_reads(caplog) -> None:
+    """Elsewhere it is an error."""
+    flow = popart_jax.DataFlow(1, {"y": popart_jax.AnchorReturnType("All")})
+    proto = model("Polynomial", alhpa=0.5)
+    proto.graph.input[0].type.tensor_type.shape.dim.add().dim_value = 2
+    popart_jax.InferenceSession(proto, flow, popart_jax.DeviceManager().createCpuDevice())
+    expected = "node 'mine': test.custom.Polynomial has an unknown attribute 'alhpa'; it takes ['alpha']."
+    assert expected in [record.getMessage() for record in caplog.records]

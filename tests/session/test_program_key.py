@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -89,14 +93,78 @@ def test_another_flow_is_another_program() -> None:
     assert key(flow=nets.flow(1, {"y": "Final"})) != key()
 
 
-def test_code_of_own_operators_is_part_of_it() -> None:
-    def with_factor(factor: float) -> str:
-        popart.custom_op("acme", "KeyOfOwn")(lambda x, /, factor=factor: x * np.float32(factor))
-        return popart.InferenceSession(proto, nets.flow(1, {out: "All"}), nets.device())._parts.prepared.key
+def scaled(x, factor):
+    return x * np.float32(factor)
 
+
+class Scaler:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, x, /):
+        return x * self.factor
+
+
+def through_a_global(x, /):
+    return x * np.float32(FACTOR)  # noqa: F821 - set by the test
+
+
+def inside(factor: Any) -> Callable[..., Any]:
+    return lambda x, /: scaled(x, factor)
+
+
+def drawn(seed: jax.Array) -> Callable[..., Any]:
+    return lambda x, /: x * jax.random.uniform(seed)
+
+
+def by_a_global(factor: float) -> Callable[..., Any]:
+    globals()["FACTOR"] = factor
+    return through_a_global
+
+
+OWN: dict[str, Callable[[float], Any]] = {
+    "default": lambda factor: lambda x, /, factor=factor: x * np.float32(factor),
+    "closure": inside,
+    "global": by_a_global,
+    "partial": lambda factor: partial(scaled, factor=factor),
+    "object": Scaler,
+    "jit": lambda factor: jax.jit(inside(factor)),
+    "array": lambda factor: inside(np.full(2, factor)),
+    "random": lambda factor: drawn(jax.random.key(int(factor))),
+}
+
+
+def key_of_own(function: Any, gradient: Any = None) -> str:
+    popart.custom_op("acme", "KeyOfOwn", gradient=gradient)(function)
     builder = popart.Builder()
     (out,) = builder.customOp("KeyOfOwn", 1, "acme", [builder.addInputTensor("FLOAT", [2], "x")], {})
-    proto = builder.getModelProto()
-    popart.custom_op("acme", "KeyOfOwn")(lambda x, /: x)
-    assert with_factor(2.0) == with_factor(2.0)
-    assert with_factor(2.0) != with_factor(3.0)
+    return popart.InferenceSession(
+        builder.getModelProto(), nets.flow(1, {out: "All"}), nets.device()
+    )._parts.prepared.key
+
+
+@pytest.mark.parametrize("kind", OWN)
+def test_code_of_own_operators_is_part_of_it(kind: str) -> None:
+    """With all that it reads: a program of an engine cache was taken although a number in the script had changed."""
+    make = OWN[kind]
+    assert key_of_own(make(2.0)) == key_of_own(make(2.0))
+    assert key_of_own(make(2.0)) != key_of_own(make(3.0))
+
+
+def test_gradient_of_own_operators_is_part_of_it() -> None:
+    def make(factor: float) -> Any:
+        return lambda cotangents, inputs, outputs: (cotangents[0] * factor,)
+
+    assert key_of_own(scaled_once, make(2.0)) == key_of_own(scaled_once, make(2.0))
+    assert key_of_own(scaled_once, make(2.0)) != key_of_own(scaled_once, make(3.0))
+
+
+def scaled_once(x, /):
+    return x
+
+
+def test_what_has_no_description_is_of_this_process_alone() -> None:
+    """Two of them differ even if they look alike."""
+    lock = threading.Lock()
+    first, again, other = (key_of_own(lambda x, /, held=held: x) for held in (lock, lock, threading.Lock()))
+    assert first == again != other

@@ -6,15 +6,12 @@ tracing and lowering as well.
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import CodeType, FunctionType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import jax
-import numpy as np
 import onnx_ir as ir
 
 from ..._compat.jax import compilation_cache, setting, writes_programs
@@ -23,6 +20,7 @@ from ...model.checks.structure import every_node
 from ...ops.kernels import staying
 from ...ops.registry import full_name, is_known
 from .cache_folder import file_in, keep
+from .functions import code_of
 
 T = TypeVar("T")
 
@@ -73,29 +71,8 @@ def compile_and_keep(
     return made
 
 
-def foreign_translations(graph: ir.Graph, opsets: Mapping[str, int], *, popart: bool) -> list[tuple[str, bytes]]:
-    """Name and code of translations that are not this package's; functions that they call are not followed."""
+def foreign_translations(graph: ir.Graph, opsets: Mapping[str, int], *, popart: bool) -> list[tuple[str, Any]]:
+    """Name and code of translations that are not this package's."""
     rows = (find(node, opsets, popart=popart) for node in every_node(graph))
     functions = dict.fromkeys(row.fn for row in rows if row is not None)
-    return [(full_name(f), _code(inspect.unwrap(f))) for f in functions if not is_known(f)]
-
-
-def _code(function: Any) -> bytes:
-    """The code of a Python function, with its defaults that are plain values."""
-    if not isinstance(function, FunctionType):
-        return b""
-    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    plain: list[Any] = [v for v in defaults if isinstance(v, (bool, int, float, str, np.generic))]
-    return repr((_parts(function.__code__), plain)).encode()
-
-
-def _parts(code: CodeType) -> tuple[Any, ...]:
-    """What decides what code does, as values whose text is the same in every process."""
-    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, [_constant(c) for c in code.co_consts]
-
-
-def _constant(value: Any) -> Any:
-    if isinstance(value, CodeType):
-        return _parts(value)
-    is_set = isinstance(value, frozenset)  # without an order of its own
-    return sorted(map(repr, cast("frozenset[Any]", value))) if is_set else value
+    return [(full_name(f), code_of(f)) for f in functions if not is_known(f)]

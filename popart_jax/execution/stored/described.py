@@ -54,7 +54,7 @@ def described(value: Any) -> str:
         return repr(cast("Any", value))
     if isinstance(value, type) or callable(value):
         return _by_name(value)
-    found = _fields(value)
+    found = fields_of(value)
     if found is not None:
         return f"{_by_name(type(value))}{described(found)}"
     if type(value).__repr__ is object.__repr__:
@@ -73,7 +73,7 @@ def _by_name(value: Any) -> str:
     return f"{module}.{name}"
 
 
-def _fields(value: Any) -> dict[str, Any] | None:
+def fields_of(value: Any) -> dict[str, Any] | None:
     """Fields of an object; None if its class is not written in Python."""
     if is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in fields(value)}

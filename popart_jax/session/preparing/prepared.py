@@ -23,6 +23,7 @@ from ...execution.batch_parts import BatchParts
 from ...execution.describe import graph_types
 from ...execution.graph_passes import correct_shapes
 from ...lowering import op_trace
+from ...lowering.checks.known_attributes import warn_of_unknown_attributes
 from ...lowering.interpreter import names
 from ...lowering.passes import size_masks
 from ...lowering.resolve import check_supported, has_effect, needs
@@ -157,6 +158,7 @@ def _read_model(request: Request, picked: Picked | None) -> tuple[SessionModel, 
             raise popart_exception("Gradient Accumulation only available when training.")
         loss_scale.refuse_inference(request.options)
     check_supported(model.graph, model.opset_imports, popart=strict)
+    warn_of_unknown_attributes(model.graph, model.opset_imports)
     check_attribute_types(model.graph)
     if strict:
         source.check_drawn_types(model)
