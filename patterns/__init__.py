@@ -21,7 +21,7 @@ from .passes import remove_unused
 from .selection import (
     PatternSelectionError,
     PatternSet,
-    are_own,
+    added_rules,
     at_level,
     check_mandatory,
     from_names,
@@ -52,8 +52,8 @@ __all__ = [
     "Rule",
     "SweepLimitError",
     "SweepLog",
+    "added_rules",
     "apply",
-    "are_own",
     "at_level",
     "catalogue",
     "check_mandatory",

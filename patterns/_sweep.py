@@ -265,7 +265,8 @@ class _Sweep:
             node = found.pop()
             if node in self.dead or node in self.left_alone or bodies(node) or self._is_needed(node):
                 continue
-            found += [v.producer() for v in node.inputs if v is not None and v.producer() is not None]
+            makers = [v.producer() for v in node.inputs if v is not None]
+            found += [maker for maker in makers if maker is not None]
             self.context.detach(node)
             self.dead[node] = None
 

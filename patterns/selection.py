@@ -41,15 +41,15 @@ def at_level(level: Level | str | int = "Default") -> PatternSet:
     return PatternSet(frozenset(row.name for row in catalogue.rows() if row.on_at(name)))
 
 
-def are_own(selection: PatternSet) -> bool:
-    """Whether all rules of these patterns belong to this package."""
-    rules = (rule for name in selection.enabled for rule in RULES.get(name, ()))
-    return all(rule.rewrite.__module__.startswith(f"{__package__}.") for rule in rules)
+def added_rules(selection: PatternSet) -> list[Rule]:
+    """The rules of these patterns that a program or plugin has added, by pattern."""
+    rules = (rule for name in sorted(selection.enabled) for rule in RULES.get(name, ()))
+    return [rule for rule in rules if not rule.rewrite.__module__.startswith(f"{__package__}.")]
 
 
 def knows_own_alone() -> bool:
     """Whether all rules of this process belong to this package: no program or plugin has added one."""
-    return are_own(PatternSet(frozenset(RULES)))
+    return not added_rules(PatternSet(frozenset(RULES)))
 
 
 def from_names(names: Iterable[str]) -> PatternSet:

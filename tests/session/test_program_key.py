@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import popart_jax as popart
+from patterns import Refused, Rule
+from patterns._core import RULES
 
 from . import nets
 
@@ -168,3 +170,13 @@ def test_what_has_no_description_is_of_this_process_alone() -> None:
     lock = threading.Lock()
     first, again, other = (key_of_own(lambda x, /, held=held: x) for held in (lock, lock, threading.Lock()))
     assert first == again != other
+
+
+def test_code_of_own_patterns_is_part_of_it(monkeypatch) -> None:
+    def with_rule(factor: float) -> str:
+        rule = Rule("NegativeOneScale", ("Neg",), lambda node, context: Refused(f"{factor}"))
+        monkeypatch.setitem(RULES, "NegativeOneScale", [rule])
+        return key()
+
+    before = key()
+    assert before != with_rule(1.0) == with_rule(1.0) != with_rule(2.0)

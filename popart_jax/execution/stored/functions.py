@@ -18,7 +18,8 @@ import numpy as np
 
 from .described import fields_of
 
-_PLAIN = (str, bytes, bool, int, float, complex, Enum, np.generic, np.dtype, type(None))
+_PLAIN: tuple[type, ...] = (str, bytes, bool, int, float, complex, Enum, np.generic, np.dtype, type(None))
+_MEMBERS: tuple[type, ...] = (FunctionType, staticmethod, classmethod, property, *_PLAIN)
 _RULES = ("fwd", "bwd", "jvp")  # attributes of functions with derivatives of their own
 _PACKAGES = ("site-packages", "dist-packages")
 _OWN = ("popart_jax", "patterns", "ipu_model")
@@ -51,7 +52,7 @@ class _Reader:
         if isinstance(value, (set, frozenset)):
             return {"set": {repr(self.of(v)) for v in cast("Iterable[Any]", value)}}
         if isinstance(value, (list, tuple)):
-            return [type(value).__name__, *map(self.of, cast("Iterable[Any]", value))]
+            return ["sequence", *map(self.of, cast("Iterable[Any]", value))]
         name = _installed_name(value)
         if name:
             return name
@@ -84,8 +85,7 @@ class _Reader:
         return [_PROCESS, id(value)] if found is None else [self.of(type(value)), self.of(found)]
 
     def _members(self, owner: type) -> Any:
-        wanted = (FunctionType, staticmethod, classmethod, property, *_PLAIN)
-        members = {n: v for n, v in vars(owner).items() if isinstance(v, wanted)}
+        members = {n: v for n, v in vars(owner).items() if isinstance(v, _MEMBERS)}
         return self.of({n: getattr(v, "fget", getattr(v, "__func__", v)) for n, v in members.items()})
 
     def _function(self, function: FunctionType) -> Any:

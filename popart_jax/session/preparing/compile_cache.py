@@ -16,6 +16,7 @@ from ...enums import DeviceType
 from ...execution import Structure, Type
 from ...execution.stored.beside_jax import file_of, folder, foreign_translations
 from ...execution.stored.container import Sealed
+from ...execution.stored.functions import code_of
 from ...execution.stored.key import model_facts, program_key
 from ...logs import module_logger
 from ...lowering.read_while_tracing import read_while_tracing
@@ -58,6 +59,7 @@ def key_of(request: Request, model: Model, *, portable: bool = False) -> str | N
         None if optimizer is None else optimizer.fixed(),
         (DeviceType.Ipu if device.type in IPU_LIKE else device.type, device.numIpus, device.ipuVersion),
         foreign_translations(model.graph, model.opsets, popart=True),
+        [(rule.pattern, code_of(rule.rewrite)) for rule in patterns.added_rules(request.patterns.selection)],
         portable=portable,
     )
 
@@ -73,7 +75,7 @@ def cache_file(request: Request, model: Model, structure: Structure) -> Path | N
     if (
         not plain
         or foreign_translations(model.graph, model.opsets, popart=True)
-        or not patterns.are_own(request.patterns.selection)
+        or patterns.added_rules(request.patterns.selection)
     ):
         return None
     return file_of(key_of(request, model))
