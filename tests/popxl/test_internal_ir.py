@@ -231,6 +231,10 @@ def test_serialised():
     assert product["attributes"].items() >= {
         "__ipu_number": "1", "__execution_context": "Normal", "available_memory_proportion": "0.300000",
     }.items()  # fmt: skip
+    attributes = {op["type"]: op["attributes"] for op in shown["maingraph"]}
+    assert attributes["ReplicatedAllReduce"]["__collectiveOperator"] == "0"
+    assert attributes["ReplicatedAllReduce"]["__collectiveReplicaGrouping"] == "[2 1 2]"
+    assert (attributes["IpuCopy"]["__sourceIpus"], attributes["IpuCopy"]["__destIpu"]) == ("[0]", "1")
     callee = next(op["attributes"]["callee"] for op in shown["maingraph"] if op["type"] == "Call")
     assert {op["attributes"]["__execution_context"] for op in shown[callee]} == {"Subgraph"}
 

@@ -7,9 +7,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...ir_view.serialise import MAIN, op_attributes, operation, text
+from ...model.attribute_names import REPLICA_GROUPING
 from ..graph import Graph
 from .op import Op
 from .schedule import schedule
+
+_OF_COLLECTIVES = {"op": "__collectiveOperator", "groups": REPLICA_GROUPING}
 
 
 def to_json(graphs: Collection[Graph]) -> str:
@@ -30,5 +33,9 @@ def _op(op: Op, names: Mapping[int, str]) -> dict[str, Any]:
         "available_memory_proportion": op._options.get("available_memory_proportion"),
         "partialsType": op._options.get("partials_type"),
     }
-    shown = {name: text(value) for name, value in placed.items() if value is not None}
-    return operation(op._node, op.name(), {**op_attributes(op._node, names, not op._graph.id, True), **shown})
+    if op.isIpuCopyOp():
+        placed |= {"__sourceIpus": (op._options["source"],), "__destIpu": op._options["destination"]}
+    given = op_attributes(op._node, names, not op._graph.id, True)
+    if "groups" in given:
+        given = {_OF_COLLECTIVES.get(name, name): value for name, value in given.items()}
+    return operation(op._node, op.name(), given | {n: text(value) for n, value in placed.items() if value is not None})
