@@ -74,6 +74,20 @@ def test_a_copied_graph_computes_the_same():
     np.testing.assert_array_equal(found[streams[1]], data[:1])
 
 
+def test_a_copied_operator_keeps_its_identifier_and_is_settled_in_its_graph():
+    main = _ir.Ir().getMainGraph()
+    info = _ir.TensorInfo(popart.DataType.FLOAT, [2])
+    main.addVarInit("x", info, np.ones(2, np.float32))
+    main.addActGrad("y")
+    given = _ir.OperatorIdentifier("ai.onnx", "Add", 7, _ir.NumInputs(2, 2), 1)
+    op = main.createConnectedOp_AddOp({0: "x", 1: "x"}, {0: "y"}, given, _ir.Settings(main, "sum"))
+    other = main.getIr().createGraph(_ir.GraphId("other"))
+    copy = op.cloneIntoGraph(other)
+    assert copy.debugName() == "Op(sum (ai.onnx.Add:7), inputs=[], outputs=[])"
+    assert copy.getGraph() == copy.getSettings().graph == other
+    assert op.getSettings().graph == main
+
+
 def test_what_constants_tell():
     ir = popxl.Ir()
     with ir.main_graph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import jax
@@ -348,4 +348,7 @@ def clone(op: Op, graph: Graph) -> Op:
     node.meta.update(old.meta)
     node.meta[ORIGINAL] = old.meta.get(ORIGINAL) or (_types(op._inputs()), _types(op._outputs()))
     graph._graph.append(node)
-    return enter(type(op), node, graph, op._facts, op._settings.copy(), dict(op._options), op._translation)
+    settings = replace(op._settings, graph=graph._pb_graph)
+    made = enter(type(op), node, graph, op._facts, settings, dict(op._options), op._translation)
+    made._opid = op._opid
+    return made
