@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import onnx_ir as ir
 
@@ -104,10 +104,14 @@ def rewrites(
     Raises
     ------
     ValueError
-        No root op given, or the same function registered twice for one pattern.
+        No root op given, an unknown stage or mode, or the same function registered twice for one pattern.
     """
     if not ops:
         raise ValueError(f"pattern '{pattern}': name at least one root op type, or ANY_OP")
+    for given, known in ((stages, get_args(Stage)), (modes, get_args(Mode))):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise ValueError(f"pattern '{pattern}': {unknown[0]!r} is none of {', '.join(known)}")
 
     def register(function: Rewrite) -> Rewrite:
         rules = RULES.setdefault(pattern, [])

@@ -203,6 +203,11 @@ class _Sweep:
             return outcome is not None and self._decline(rule, node, outcome.why)
         rename = isinstance(outcome, Renamed)
         pairs = _pairs(node, outcome)
+        if not _are_values(pairs):
+            wanted = "the values that replace the node's outputs, Renamed, Fused, Refused or None"
+            raise PatternError(
+                f"Pattern '{rule.pattern}' gave {outcome!r} at node {label(node)!r}; it is to give {wanted}"
+            )
         why = self._obstacle(pairs, rename)
         if why:
             context.discard()
@@ -328,6 +333,14 @@ def _all_bodies(node: ir.Node) -> list[ir.Graph]:
     for body in found:  # grows while it is walked
         found.extend(inner for each in body for inner in bodies(each))
     return found
+
+
+def _are_values(pairs: Sequence[Any]) -> bool:
+    """Whether a rewrite, which a program may have written, gave what its type says."""
+    return all(
+        isinstance(values, Sequence) and all(value is None or isinstance(value, ir.Value) for value in values)
+        for _, values in pairs
+    )
 
 
 def _pairs(node: ir.Node, outcome: ir.Value | Values | Renamed | Fused) -> Pairs:

@@ -280,3 +280,16 @@ def test_a_pattern_that_fails_names_itself_and_the_node():
     m = model("f (float[2] x) => (float[2] y) { y = Sin(x) }")
     with pytest.raises(patterns.PatternError, match=r"Pattern 'Broken' failed at node .*\(Sin\)"):
         patterns.sweep(m.graph, [Rule("Broken", ("Sin",), broken)], facts)
+
+
+@pytest.mark.parametrize("given", [3, True, "x", [3], {"y": None}])
+def test_a_pattern_that_gives_no_values_names_itself_and_the_node(given):
+    m = model("f (float[2] x) => (float[2] y) { y = Sin(x) }")
+    with pytest.raises(patterns.PatternError, match=r"Pattern 'Wrong' gave .* at node 'y'; it is to give the values"):
+        patterns.sweep(m.graph, [Rule("Wrong", ("Sin",), lambda node, context: given)], facts)
+
+
+@pytest.mark.parametrize("given", [{"stages": ("views",)}, {"modes": ("Training",)}])
+def test_stages_and_modes_have_names(given):
+    with pytest.raises(ValueError, match=r"'(views|Training)' is none of (model|inference), (view|training)"):
+        patterns.rewrites("Wrong", "Sin", **given)
