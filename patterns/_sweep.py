@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import onnx_ir as ir
 
@@ -335,12 +335,10 @@ def _all_bodies(node: ir.Node) -> list[ir.Graph]:
     return found
 
 
-def _are_values(pairs: Sequence[Any]) -> bool:
+def _are_values(pairs: Sequence[tuple[ir.Node, Any]]) -> bool:
     """Whether a rewrite, which a program may have written, gave what its type says."""
-    return all(
-        isinstance(values, Sequence) and all(value is None or isinstance(value, ir.Value) for value in values)
-        for _, values in pairs
-    )
+    lists = [cast("Sequence[Any]", values) for _, values in pairs if isinstance(values, Sequence)]
+    return len(lists) == len(pairs) and all(v is None or isinstance(v, ir.Value) for values in lists for v in values)
 
 
 def _pairs(node: ir.Node, outcome: ir.Value | Values | Renamed | Fused) -> Pairs:

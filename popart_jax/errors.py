@@ -153,6 +153,8 @@ def _way_out(op: str) -> str:
             "ORT_ENABLE_EXTENDED."
         )
     domain, _, name = op.rpartition(":")[0].rpartition(".")
+    if domain == "ai.onnx":
+        return "convert the model's opset, or register the operator in a domain of your own with popart_jax.custom_op."
     return f"register a JAX function with popart_jax.custom_op({domain!r}, {name!r}), or convert the model's opset."
 
 

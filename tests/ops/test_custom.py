@@ -90,6 +90,8 @@ def test_without_registration_the_operator_is_named() -> None:
     with pytest.raises(popart_jax.UnsupportedOpError, match=r"No class for test\.custom\.Absent:2") as caught:
         backend.prepare(model("Absent"))
     assert "popart_jax.custom_op('test.custom', 'Absent')" in str(caught.value)
+    gap = popart_jax.UnsupportedOpError([("ai.onnx.Absent:9", "mine")])
+    assert "in a domain of your own" in str(gap)  # those of ONNX can't be replaced
 
 
 def test_in_a_training_session_built_with_custom_op() -> None:
