@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import popart_jax as popart
 from popart_jax import popxl
 from popart_jax.popxl import ops
 from popart_jax.popxl._internal import ir as _ir
@@ -237,6 +238,17 @@ def test_serialised():
     assert (attributes["IpuCopy"]["__sourceIpus"], attributes["IpuCopy"]["__destIpu"]) == ("[0]", "1")
     callee = next(op["attributes"]["callee"] for op in shown["maingraph"] if op["type"] == "Call")
     assert {op["attributes"]["__execution_context"] for op in shown[callee]} == {"Subgraph"}
+
+
+def test_constraints_in_a_circle_have_no_schedule():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        ops.sin(ops.exp(popxl.variable(np.ones(2, np.float32))))
+    view = ir.main_graph._pb_graph
+    first, second = view.getOps()
+    view.topoCons().insert(second, first, False)
+    with pytest.raises(popart.popart_exception, match=r"^No order of graph '' keeps .* can't start: .*Exp.*Sin"):
+        view.getOpSchedule()
 
 
 def test_tensor_counts():

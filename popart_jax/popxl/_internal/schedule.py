@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...errors import popart_exception
 from ...lowering.effects import effect_of
 from .alias import alias_sets
 from .operands import op_of
@@ -63,7 +64,10 @@ def written_storages(graph: Graph) -> list[list[tuple[Op, Tensor, bool]]]:
 
 
 def schedule(graph: Graph) -> list[Op]:
-    """Operators in schedule order: among those that are ready the one with the least memory growth, then the oldest."""
+    """Operators in schedule order: among those that are ready the one with the least memory growth, then the oldest.
+
+    Constraints that no order keeps raise popart_exception.
+    """
     before = dependencies(graph)
     after: dict[int, list[int]] = {i: [] for i in before}
     for i, befores in before.items():
@@ -91,6 +95,9 @@ def schedule(graph: Graph) -> list[Op]:
             waiting[n] -= 1
             if waiting[n] == 0:
                 heapq.heappush(heap, (_growth(graph._ops[n], readers, kept), n))
+    left = [graph._ops[i].debugName() for i, count in waiting.items() if count]
+    if left:
+        raise popart_exception(f"No order of graph '{graph.id}' keeps its constraints; these can't start: {left}")
     return order
 
 
