@@ -61,6 +61,8 @@ class ConvParams:
             value = tuple(getattr(self, name)) or (default,) * n
             if len(value) != n:
                 raise ValueError(f"{name} has {len(value)} dimensions, field has {n}")
+            if any(isinstance(v, str) or int(v) != v for v in value):
+                raise ValueError(f"convolution: {name} is {value}, expected whole numbers")
             extra = (default,) * max(0, 2 - n)
             object.__setattr__(self, name, extra + tuple(int(v) for v in value))
         self._check()

@@ -12,6 +12,7 @@ from typing import Any
 
 from ipu_model.published import networks
 from ipu_model.published.networks import Network
+from ipu_model.published.words import RANGE
 
 Config = Mapping[str, Any]
 Build = Callable[[int, Config], Network]
@@ -55,11 +56,16 @@ def number(config: Config, name: str, default: int) -> int:
     Raises
     ------
     ValueError
-        When it is less than one.
+        When it is less than one, no number, or several.
     """
+    value = config.get(name, "")
+    if (isinstance(value, list) and len({*value}) > 1) or RANGE.fullmatch(str(value).strip()):
+        raise ValueError(f"{name} is {value!r}; figures of one workload are predicted")
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", str(config.get(name, "")).lower())
     found = re.findall(r"((?<!\w)-)?(\d+(?:\.\d+)?)(k\b)?", text)
     if not found:
+        if text.strip():
+            raise ValueError(f"{name} is {value!r}, expected a whole number of at least 1")
         return default
     sign, digits, thousands = found[-1]
     size = int(float(digits) * (1024 if thousands else 1))

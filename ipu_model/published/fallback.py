@@ -12,17 +12,18 @@ from typing import Any
 
 from ipu_model.published.catalogue import is_named, network, number
 from ipu_model.published.formula import FIXED, Formula, known
+from ipu_model.published.hardware import system_size
 from ipu_model.published.kernels import PATHS, largest_square, types_of
-from ipu_model.published.names import BATCHES
-from ipu_model.published.throughput import system_size
+from ipu_model.published.names import BATCHES, entries
 from ipu_model.published.units import parse, size_in_bytes, size_named
-from ipu_model.published.words import size_asked_for
+from ipu_model.published.words import last_that_fits, size_asked_for
 from ipu_model.published.workload import memory
 from ipu_model.scaling.interconnect import interconnect_of
 from ipu_model.target import Target
 
 ALL_REDUCE = r"all-?reduce"
 COLLECTIVE = rf"{ALL_REDUCE}|all-?gather|reduce-?scatter"
+GROWING = ("seq", "image", "layers", "hidden")  # sizes of a network, beside its batch
 FIRST = 64  # first guess of a batch: its memory, compared with that of one item, gives the growth by item
 ROUNDS = 3
 SHARE = 0.7  # of a ceiling that a program of unknown efficiency is assumed to reach
@@ -39,6 +40,8 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula:
     size = size_asked_for(str(row.get("what", "")))
     if size in BATCHES:
         return known(_largest_batch(row, target))
+    if size is not None and (entry := next(iter(entries({size: 0})))) in GROWING:
+        return known(_largest(entry, row, target))
     config, precision = row["config"], str(row["precision"])
     words, unit, wanted = f"{row['what']} {config}".lower(), str(row["unit"]).lower(), parse(str(row["unit"]))
     count = system_size(str(row["hardware"]))
@@ -91,6 +94,13 @@ def _largest_batch(row: Mapping[str, Any], target: Target) -> int:
             raise ValueError(f"{row['what']!r}: no limit, as a batch of {guess} takes no more memory than one")
         guess = 2 + int((target.memory - one) / (more - one) * (guess - 1))
     return guess - 1
+
+
+def _largest(name: str, row: Mapping[str, Any], target: Target) -> int:
+    """The largest size of the named network with which a batch fits on a chip."""
+    config = {"model": f"{row['what']} {row['family']}", **row["config"]}
+    words = f"{row['what']} {config}".lower()
+    return last_that_fits(name, FIRST, lambda size: _bytes(words, {**config, name: size}, target) <= target.memory)
 
 
 def _rate(words: str, target: Target) -> float:

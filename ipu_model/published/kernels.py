@@ -15,9 +15,10 @@ from ipu_model.planner.conv_params import ConvParams
 from ipu_model.planner.conv_vertices import Tile, Vertex, tile_cycles
 from ipu_model.planner.convolution import plan_convolution, plan_matmul
 from ipu_model.published.formula import FIXED, Formula, known, of_plans
-from ipu_model.published.stencil import BLUR_STEPS, MIDDLE_SIDE, ipus, numbers
+from ipu_model.published.hardware import system_size
+from ipu_model.published.stencil import BLUR_STEPS, MIDDLE_SIDE
 from ipu_model.published.units import size_in_bytes, size_named
-from ipu_model.published.words import repeats
+from ipu_model.published.words import numbers, ratio, repeats
 from ipu_model.target import Target
 
 SIGLIP_TOKENS, SIGLIP_WIDTH = 729, 1152  # the vision transformer whose layer the schedule was made for
@@ -26,6 +27,7 @@ GROUP = 16  # columns that the kernel of products works on together
 LOAD_LATENCY = 6  # cycles from a load to the use of what it loads (Jia et al. 2019)
 # Dynamic sparsity plans without knowing where the blocks are: buckets of the largest size, and rounds of the exchange.
 DYNAMIC = 2.0
+SPARSE = ("density", "sparsity", "nnz")  # entries that say how many elements are zero
 # Words for bytes that leave a chip.
 PATHS = r"host|gateway|pcie|\blinks?\b|ipu-?link|inter-ipu|between .*(ipus|chips)|streaming|remote|\bddr|off-chip"
 # Vectors that a loop of STREAM loads and stores, and operations on each of its numbers.
@@ -40,7 +42,7 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     if family == "gemm":
         return _gemm(config, what, str(row["precision"]), target)
     if family == "conv":
-        return _blur_convolution(config, what, str(row["precision"]), ipus(str(row["hardware"])), target)
+        return _blur_convolution(config, what, str(row["precision"]), system_size(str(row["hardware"])), target)
     if family == "memory_bound":
         return _memory(config, what, str(row["precision"]), target)
     if family == "exchange":
@@ -113,14 +115,16 @@ def _gemm(config: Mapping[str, Any], what: str, precision: str, target: Target) 
         n, inner, out = config["N"], config.get("inner", 16), config.get("out", 16)
         cycles = on_tile_product(n, inner, out, data, partials, target)
         return Formula(({FIXED: cycles},), work=_flop(2.0 * n * inner * out * config.get("tiles", target.tiles), peak))
-    if "density" in config or "sparsity" in config:
+    if any(name in config for name in SPARSE):
         sparse = _sparse(config, what, data, target)
         if not re.search(r"speed-?up|over (the )?dense", what):
             return dataclasses.replace(sparse, work=_flop(sparse.work["flop"], peak))
-        dense = {name: value for name, value in config.items() if name not in ("density", "sparsity")}
+        dense = {name: value for name, value in config.items() if name not in SPARSE}
         whole = _gemm({"m": 4096, "k": 4096, "n": 4096, **dense}, "dense matmul", precision, target)
         return None if whole is None else known(whole(target) / sparse(target))
-    sizes = [int(n) for n in numbers(str(config.get("shape", config.get("size", ""))))]
+    if re.search(r"(?<!non-)\bsparse\b", what):
+        raise ValueError(f"{what!r}: how many zeros there are is not said; it is one of {', '.join(SPARSE)}")
+    sizes = [int(n) for n in numbers(config.get("shape", config.get("size", "")))]
     bound = "peak" in what and not re.search(r"best|measured|achieved|reached", what)  # of the chip, not of a product
     if "m" in config or sizes or (not bound and re.search(r"(best|peak|dense|square).*(matmul|product|rate)", what)):
         m, k, n = (int(config.get(d, (sizes or [2944])[min(i, len(sizes or [1]) - 1)])) for i, d in enumerate("mkn"))
@@ -151,9 +155,9 @@ def _sparse(config: Mapping[str, Any], what: str, data: str, target: Target) -> 
     """Block-sparse product, counted on its non-zeros: arithmetic on blocks plus bringing the dense operand."""
     m, k, n = (config.get(d, config.get("size", 4096)) for d in ("m", "k", "n"))
     # the cost of a multiply falls about with the root of the block's side; two sides have fitted constants
-    side = min(16.0, max(1.0, (numbers(str(config.get("block", 1))) or [1.0])[0]))
+    side = min(16.0, max(1.0, (numbers(config.get("block", 1)) or [1.0])[0]))
     single = (side**-0.5 - 0.25) / 0.75
-    density = _ratio(config["density"]) if "density" in config else 1 - _ratio(config["sparsity"])
+    density = _density(config, m * k)
     macs = density * m * k * n
     times, assumed = (
         (DYNAMIC, (f"dynamic sparsity takes {DYNAMIC:g} times as long",)) if "dynamic" in what else (1.0, ())
@@ -169,10 +173,11 @@ def _sparse(config: Mapping[str, Any], what: str, data: str, target: Target) -> 
     return Formula((quantities,), work={"flop": 2 * macs}, assumed=assumed)
 
 
-def _ratio(text: Any) -> float:
-    """``1/16``, ``0.25`` and ``"6.25%"`` as numbers."""
-    top, _, bottom = str(text).rstrip("% ").partition("/")
-    return float(top) / float(bottom or 1) / (100 if "%" in str(text) else 1)
+def _density(config: Mapping[str, Any], elements: float) -> float:
+    """Share of a matrix that is not zero."""
+    if "nnz" in config:
+        return float(config["nnz"]) / elements
+    return ratio(config["density"]) if "density" in config else 1 - ratio(config["sparsity"])
 
 
 def _blur_convolution(
@@ -180,10 +185,10 @@ def _blur_convolution(
 ) -> Formula | None:
     if "image" not in config:
         return None
-    text = str(config["image"])
-    width, height = numbers(text)[:2] if re.match(r"\d+x\d+", text) else (MIDDLE_SIDE, MIDDLE_SIDE)
+    sides = numbers(config["image"])
+    width, height = sides if len(sides) == 2 else (MIDDLE_SIDE, MIDDLE_SIDE)
     data = types_of(precision)[0]
-    kernel = tuple(int(n) for n in numbers(str(config.get("kernel", "3x3"))))
+    kernel = tuple(int(n) for n in numbers(config.get("kernel", "3x3")))
     pads = tuple(n // 2 for n in kernel)
     channels = int(config.get("channels", 4))
     # the image is split over the IPUs in strips; each channel is its own convolution group

@@ -16,6 +16,7 @@ from ipu_model.published.benchmark import Benchmark, Operands
 from ipu_model.published.formula import FIXED, of_plans
 from ipu_model.published.layer_memory import Layer, highest, total
 from ipu_model.published.layers import ALL, PASSES, conv_layer, conv_params, operands_of
+from ipu_model.published.words import ratio
 from ipu_model.target import Target
 
 TRANSPOSED = 1 / 4 + 1 / 8  # cycles per byte of weights that a backward pass brings into order: exchange and copy
@@ -93,7 +94,8 @@ def _share(p: Mapping[str, Any], name: str) -> float:
     of_sides = (given, given)
     if isinstance(given, list) and len(pair := cast("list[Any]", given)) == 2:
         of_sides = (pair[0], pair[1])
-    share = of_sides[name == "alpha-out"]
+    given = of_sides[name == "alpha-out"]
+    share = ratio(given) if isinstance(given, str) and given[:1].isdigit() else given
     check_between("oct_conv", 0.0, 1.0, **{name: share})
     return share
 

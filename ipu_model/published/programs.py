@@ -27,8 +27,8 @@ OPS: dict[str, Op] = {
 # sixteen for fp32 operands, and later libraries use them.
 TABLE_UNITS = 8
 HALVES = ("fp16", "short", "unsigned short")
-HALF_SUMS = ("fp16.16", "fp16 data, fp16 partials")
-PER_STEP = r"per (time ?)?step\b"
+PER_STEP = r"(per|/) ?(time ?)?step\b"
+PHASES = ("single-phase", "inference-only", "tiles-per-ipu")  # parameters that are read here
 BESIDE = ("op", "case", "pass", "params", "note", "caution")  # keys of a configuration that are not parameters
 
 
@@ -53,7 +53,7 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
         raise ValueError(f"no benchmark program {op!r}; there are {', '.join(sorted(OPS))}")
     given = config.get("params") or {k: v for k, v in config.items() if k not in BESIDE}
     params = {**implied, **names.flags(given, op)}
-    if row["precision"] in HALF_SUMS:
+    if names.has_half_partials(row["precision"]):
         params.setdefault("partials-type", "half")
     if op == "gemm" and isinstance(sizes := params.get("shape", params.get("size")), list):
         params |= zip(names.SIZES, cast("list[Any]", sizes), strict=False)
@@ -71,18 +71,32 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
     # the pass decides what runs but is recorded beside the parameters; layers run all passes unless the figure is that
     # of one pass
     params |= {"pass": str(config.get("pass", ""))}
+    if re.search(r"\btrain", what.lower()):
+        params.setdefault("phase", "all")
     size = words.size_asked_for(what)
-    part = "" if size else what
+    part = "" if size else f"{what} {_phase(params)}"
     try:
         if size is not None:
-            limit = words.largest_that_fits(size, params, lambda p: _fits(_program(op, p, part, data, machine), target))
+            limit = words.largest_that_fits(
+                size, params, lambda p: _fits(_program(op, p, part, data, machine)[0], target)
+            )
             return known(limit)
-        benchmark = _program(op, params, part, data, machine)
+        benchmark, unread = _program(op, params, part, data, machine)
     except KeyError as missing:
         raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
     if "outcome" in row["unit"]:
         return known(_fits(benchmark, target))
-    return _per_step(_counted(benchmark.figure(what, row["unit"]), op, params), what, params)
+    found = _per_step(_counted(benchmark.figure(what, row["unit"]), op, params), f"{what} {row['unit']}", params)
+    left = unread.difference(("pass", "phase", "data-type", "type", *PHASES))
+    assumed = (f"no effect of {', '.join(sorted(left))}",) if left else ()
+    return dataclasses.replace(found, assumed=(*found.assumed, *assumed))
+
+
+def _phase(params: Mapping[str, Any]) -> str:
+    """The only pass that flags of the program let run; empty where they let all."""
+    if tables.flag(params, "inference-only", False):
+        return "forward"
+    return str(params.get("single-phase", params.get("phase", "")))
 
 
 def _counted(formula: Formula, op: str, params: Mapping[str, Any]) -> Formula:
@@ -94,9 +108,9 @@ def _counted(formula: Formula, op: str, params: Mapping[str, Any]) -> Formula:
     return dataclasses.replace(formula, work={"item": items, "token": steps, **formula.work})
 
 
-def _per_step(formula: Formula, what: str, params: Mapping[str, Any]) -> Formula:
+def _per_step(formula: Formula, asked: str, params: Mapping[str, Any]) -> Formula:
     """The figure, or that of one step of the sequence where the words ask for it."""
-    if not re.search(PER_STEP, what.lower()) or formula.gives != "cycles":
+    if not re.search(PER_STEP, asked.lower()) or formula.gives != "cycles":
         return formula
     return formula.shared(params.get("sequence-size", 1))
 
@@ -108,17 +122,38 @@ def _fits(benchmark: Benchmark, target: Target) -> bool:
     return float(benchmark.max_tile(target)) <= target.machine.tile_memory
 
 
-def _program(op: str, params: Mapping[str, Any], part: str, data: str, machine: Machine) -> Benchmark:
-    """The program of a row; rows that ask for other figures of it share it."""
+def _program(
+    op: str, params: Mapping[str, Any], part: str, data: str, machine: Machine
+) -> tuple[Benchmark, frozenset[str]]:
+    """The program of a row, and names of parameters that it does not read; rows that ask for other figures share it."""
     patterns = tables.PART_WORDS.get(op, words.PASS_WORDS)
     parts = words.named(part, patterns)
     parts = parts if len(parts) < len(patterns) else ()
     return _planned(op, json.dumps(params, sort_keys=True), parts, data, machine)
 
 
+class _Read(dict[str, Any]):
+    """Parameters that remember which of them were read."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        super().__init__(params)
+        self.unread = set(params)
+
+    def __getitem__(self, name: str) -> Any:
+        self.unread.discard(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.unread.discard(name)
+        return super().get(name, default)
+
+
 @functools.lru_cache(maxsize=4096)
-def _planned(op: str, params: str, parts: tuple[int, ...], data: str, machine: Machine) -> Benchmark:
+def _planned(
+    op: str, params: str, parts: tuple[int, ...], data: str, machine: Machine
+) -> tuple[Benchmark, frozenset[str]]:
     # quantities of a plan depend on the machine alone; its prices come when a formula is evaluated
     chip = targets.get("mk2").replace(machine=machine)
-    made = OPS[op](json.loads(params) | ({"parts": parts} if parts else {}), data, chip)
-    return made.on_tiles(machine.tiles)
+    read = _Read(json.loads(params) | ({"parts": parts} if parts else {}))
+    made = OPS[op](read, data, chip)
+    return made.on_tiles(machine.tiles), frozenset(read.unread - {"parts"})

@@ -10,19 +10,12 @@ from typing import Any
 from ipu_model import target as targets
 from ipu_model.published import fallback, kernels, names, programs, stencil, throughput, units, words
 from ipu_model.published.formula import Formula
+from ipu_model.published.hardware import chip_name, is_other, system_size
 from ipu_model.target import Target
 
 Row = Mapping[str, Any]
 FAMILIES = ("conv", "ctc", "embedding", "exchange", "gemm", "inference", "max_problem_size", "memory_bound", "pooling",
             "reduce", "rnn", "solver", "training")  # fmt: skip
-
-CHIPS = (
-    ("bow", "bow"),
-    ("c600", "c600"),
-    (r"gc200|mk ?2|ipu2|m2000|pod|1472", "mk2"),
-    (r"\bg?c2\b|mk ?1|ipu1\b|1216", "mk1"),
-)
-OTHERS = r"nvidia|geforce|rtx|\b[ahv]100\b|[gct]pu\b|xeon|epyc|radeon|gaudi"
 
 
 def target_of(row: Row) -> Target:
@@ -34,17 +27,13 @@ def target_of(row: Row) -> Target:
         For machines that are no IPU.
     """
     hardware = str(row.get("hardware") or "")
-    name = _chip_name(hardware)
-    if not name and "ipu" not in hardware.lower() and re.search(OTHERS, hardware.lower()):
+    name = chip_name(hardware)
+    if is_other(hardware):
         raise ValueError(f"hardware is {hardware!r}; figures of IPUs are predicted")
     name = name or "mk2"
     target = targets.get(name)
     used = re.search(r"(\d+) tiles used", hardware)
     return target.replace(tiles=int(used.group(1))) if used else target
-
-
-def _chip_name(hardware: str) -> str:
-    return next((name for pattern, name in CHIPS if re.search(pattern, hardware.lower())), "")
 
 
 def complete(row: Row) -> dict[str, Any]:
@@ -83,10 +72,10 @@ def model(row: Row, target: Target | None = None) -> Formula:
     else:
         words.check_signs(row["config"])
         found = _ruled(row, target)
-    asked = units.asked(found, row["what"], row["unit"], throughput.system_size(row["hardware"]))
+    asked = units.asked(found, row["what"], row["unit"], system_size(row["hardware"]), float(target.power_watts))
     each = target.tiles if _of_one_tile(row) else 1  # rates are those of all tiles
     assumed = (
-        asked.assumed if _chip_name(row["hardware"]) else (*asked.assumed, f"{target.name} for {row['hardware']!r}")
+        asked.assumed if chip_name(row["hardware"]) else (*asked.assumed, f"{target.name} for {row['hardware']!r}")
     )
     return dataclasses.replace(asked, unit=asked.unit * each, assumed=assumed)
 

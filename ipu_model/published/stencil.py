@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipu_model.published.formula import Formula, known
-from ipu_model.published.words import repeats
+from ipu_model.published.hardware import system_size
+from ipu_model.published.words import numbers, repeats
 from ipu_model.target import Target
 
 BLUR_STEPS = 200
@@ -20,47 +21,40 @@ BLUR_FLOPS = 52  # per pixel: four channels, a symmetric 3x3 kernel
 HEAT = {2: (6.0, 20.1), 3: (8.0, 29.1)}  # operations and bytes per cell that the source counts
 LBM_BYTES, LBM_STEPS = 32, 1000
 LBM_TRAFFIC = 2 * 9 * 4  # bytes that a cell reads and writes: nine speeds in fp32
+FRACTIONS = r"share of run time|roofline ceiling"
 IPU_GRID = {1: (1, 1), 2: (2, 1), 4: (2, 2), 8: (4, 2), 16: (4, 4)}
-
-
-def ipus(hardware: str) -> int:
-    """Number of IPUs that a row names (1 when it names none)."""
-    found = re.search(r"(\d+)\s*IPU", hardware)
-    return int(found.group(1)) if found else 1
-
-
-def numbers(text: str) -> list[float]:
-    """The extents in ``"2200x1122"``."""
-    return [float(n) for n in re.findall(r"\d+(?:\.\d+)?", text)]
 
 
 def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     """The formula of a stencil row, None when the row is something else."""
     config, what = row["config"], str(row["what"]).lower()
-    count = ipus(str(row["hardware"]))
+    count = system_size(str(row["hardware"]))
     if "equation" in config and ("grid" in config or "fits" in what):
         return _heat(config, what, str(row["unit"]), count, target)
     if "grid" in config and re.search(r"32 b per cell|\blbm\b|d2q9", f"{what} {config.get('app', '')}".lower()):
-        return _lbm(numbers(str(config["grid"])), repeats(what, float(config.get("steps", LBM_STEPS))), count, target)
-    if "vector" in config and "blur" in what:
+        return _lbm(numbers(config["grid"]), repeats(what, float(config.get("steps", LBM_STEPS))), count, target)
+    data = str(row["precision"]).lower()
+    usual = "scalar float" if "32" in data and "16" not in data else "half4"
+    if re.search(FRACTIONS, what):
+        return _step_fractions(config, what, usual, count, target)
+    if "blur" in what and ("vector" in config or "convolution" not in what):
         width, height, assumed = _image(config, count)
+        vector = str(config.get("vector", usual)).lower()
+        assumed += () if "vector" in config else (f"vectors: {vector}",)
         if "step:" in what and "total" not in what.split("step:")[1]:
             part = what.split("step:")[1]
-            return Formula((_blur_step(part, config["vector"], width, height, count, target),), assumed=assumed)
+            return Formula((_blur_step(part, vector, width, height, count, target),), assumed=assumed)
         times = 1.0 if "step:" in what else repeats(what, float(config.get("steps", BLUR_STEPS)))
-        made = _blur(config["vector"], width, height, times, count, target)
+        made = _blur(vector, width, height, times, count, target)
         return dataclasses.replace(made, assumed=assumed)
-    data = str(row["precision"]).lower()
-    vector = "scalar float" if "32" in data and "16" not in data else "half4"
-    return _step_fractions(config, what, vector, count, target)
+    return None
 
 
 def _image(config: Mapping[str, Any], count: int) -> tuple[float, float, tuple[str, ...]]:
     """Width and height of an image, and what is assumed where they are not given."""
-    text = str(config.get("image", ""))
-    if re.match(r"\d+x\d+", text):
-        width, height = numbers(text)[:2]
-        return width, height, ()
+    sides = numbers(config.get("image", ""))
+    if len(sides) == 2:
+        return sides[0], sides[1], ()
     side = WEAK_SIDE * math.sqrt(count) if config.get("scaling") == "weak" else MIDDLE_SIDE
     return side, side, (f"an image of {side:,.0f} x {side:,.0f} pixels",)
 
@@ -117,7 +111,7 @@ def _blur_step(part: str, vector: str, width: float, height: float, count: int, 
 
 
 def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: Target) -> Formula:
-    extents = numbers(str(config.get("grid", "1x1x1" if "3d" in str(config["equation"]).lower() else "1x1")))
+    extents = numbers(config.get("grid", "1x1x1" if "3d" in str(config["equation"]).lower() else "1x1"))
     order = len(extents)
     if "fits" in what or "outcome" in unit:
         # the largest grid whose cells fit; several IPUs keep buffers for their borders
@@ -158,23 +152,21 @@ def _lbm(extents: list[float], times: float, count: int, target: Target) -> Form
     return Formula(({k: times * v for k, v in quantities.items()},), work=work)
 
 
-def _step_fractions(config: Mapping[str, Any], what: str, vector: str, count: int, target: Target) -> Formula | None:
+def _step_fractions(config: Mapping[str, Any], what: str, vector: str, count: int, target: Target) -> Formula:
     """Fractions of a step that are not arithmetic, and of the arithmetic ceiling, on the largest published grid."""
     largest = (2200.0, 1122.0)
     fitted = target.fitted
-    if "share of run time" in what and "lbm" in what:
+    if "lbm" in what:
         quantities = _lbm_quantities(list(largest), count, target)
         total = sum(v * fitted.get(k, 1.0) for k, v in quantities.items())
         halo = quantities["stencil.lbm_halo"] * fitted.get("stencil.lbm_halo", 1.0) / total
         return known(1 - halo if re.search(r"in (compute|arithmetic)", what) else halo)
-    if "share of run time" in what or "roofline ceiling" in what:
-        pixels = _share(math.prod(largest), count, target)
-        compute = pixels * fitted.get(f"stencil.compute_{_kind(vector)}", 1.0)
-        total = compute
-        for part in ("pre-exchange", "post-exchange", "exchange", "sync"):
-            total += Formula((_blur_step(part, vector, *largest, count, target),))(target)
-        if "share" in what:
-            return known(compute / total if re.search(r"in (compute|arithmetic)", what) else 1 - compute / total)
-        rate = BLUR_FLOPS * math.prod(largest) / count / (total / target.clock_hz)
-        return known(rate / float(config.get("ceiling_tflops", 1.0)) / 1e12)
-    return None
+    pixels = _share(math.prod(largest), count, target)
+    compute = pixels * fitted.get(f"stencil.compute_{_kind(vector)}", 1.0)
+    total = compute
+    for part in ("pre-exchange", "post-exchange", "exchange", "sync"):
+        total += Formula((_blur_step(part, vector, *largest, count, target),))(target)
+    if "share" in what:
+        return known(compute / total if re.search(r"in (compute|arithmetic)", what) else 1 - compute / total)
+    rate = BLUR_FLOPS * math.prod(largest) / count / (total / target.clock_hz)
+    return known(rate / float(config.get("ceiling_tflops", 1.0)) / 1e12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from ipu_model.planner.solver import plan_cholesky, plan_triangular_solve
 from ipu_model.planner.solver_memory import cholesky_memory, highest_of_vector, solve_memory
 from ipu_model.published.benchmark import Benchmark
 from ipu_model.published.formula import FIXED, Formula, of_plans
-from ipu_model.published.words import whole_program
+from ipu_model.published.words import PASS_WORDS, whole_program
 from ipu_model.target import Target
 
 SIZES = {"half": 2, "float": 4}
@@ -29,12 +30,13 @@ PART_WORDS = {
     "embedding": (r"\b(gather|slices?|look-?ups?|fwd|forward)\b", r"\b(scatter|updates?|wu|bwd|backward)\b"),
     "ctc_loss": (r"\bloss\b(?! and)", r"\bgradients?\b"),
 }
+TRAINED = rf"{'|'.join(PASS_WORDS[1:])}|\btrain|\ball\b"  # words of more than a forward pass
 
 
 def flag(p: Params, name: str, default: bool) -> bool:
     """A flag of a benchmark program, as it stands in a row: true, or written as text."""
     value = p.get(name, default)
-    return value if isinstance(value, bool) else str(value).lower() == "true"
+    return value if isinstance(value, bool) else str(value).lower() in ("true", "yes", "1")
 
 
 def only(plan: Plan, steps: frozenset[str], inside: bool) -> Plan:
@@ -107,7 +109,7 @@ def gru(p: Params, data: str, target: Target) -> Benchmark:
 def _recurrent(planner: Callable[..., Plan], gates: int, p: Params, data: str, target: Target) -> Benchmark:
     batch, steps, ins, outs = p["batch-size"], p["sequence-size"], p["input-size"], p["output-size"]
     whole_program("a recurrent layer", p, (0,))
-    training = p.get("phase") == "all" or "weight update" in p.get("pass", "")
+    training = p.get("phase") == "all" or bool(re.search(TRAINED, p.get("pass", "").lower()))
     training = training and p.get("parts") != (0,)
     plan = planner(batch, steps, ins, outs, target, data, training)
     size = SIZES[data]

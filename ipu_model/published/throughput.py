@@ -11,9 +11,9 @@ from typing import Any
 
 from ipu_model.published.catalogue import accumulated, is_named, network, number, piece_of
 from ipu_model.published.formula import FIXED, Formula, known
+from ipu_model.published.hardware import system_size
 from ipu_model.published.names import BATCHES
 from ipu_model.published.networks import Network
-from ipu_model.published.stencil import ipus
 from ipu_model.published.units import ONE_ITEM, parse
 from ipu_model.published.words import size_asked_for
 from ipu_model.published.workload import (
@@ -35,7 +35,6 @@ MEMORY = 1472 * 638_976  # bytes of the chip that these constants are for
 HELD = 1024  # activations of each token and head, beside an attention score for every token of its sequence
 TRAINING_IMAGES, IMAGE = 16, 224
 TRAINING_ROWS = 4  # graphs, or rows of a table
-IPUS_OF_A_MACHINE = 4
 TRAINING_FRAMES = 1200  # utterances are padded to the longest of a batch
 ACCUMULATION = 16  # micro-batches that share an update where a row does not give its global batch
 PIPELINED = 4  # and at least so many for each IPU of a pipeline, which fills and drains
@@ -51,7 +50,9 @@ AS_PROGRAMMED = {
 IN_FLIGHT = ("in_flight", "clients", "concurrency")  # names of the number of batches that a host keeps in flight
 # Sorts of requests that published latencies of each host show to be sent one at a time.
 ALONE = {"card": frozenset({"rotary", "latent"}), "server": frozenset({"rotary", "table", "vision", "latent"})}
-TIMED = r"epoch|time[- ]to|\bstep|\biteration|\bbatch|\bupdate"  # words that say how much training a time is of
+TO_TRAIN = r"time[- ]to|\bmlperf\b"  # MLPerf publishes times to train
+TIMED = rf"epoch|{TO_TRAIN}|\bstep|\biteration|\bbatch|\bupdate"  # words that say how much training a time is of
+WITHOUT_HOST = r"\b(without|excluding|no) (the )?host\b|\bhost excluded\b|\bon[- ]device\b"
 WAITING = r"latency|response|host included"  # words for what a request takes; others ask for the time of a batch
 PACKED = {128: 0.9, 512: 0.55}  # share of the tokens that remain when short sequences share a row, by sequence length
 
@@ -70,6 +71,9 @@ PARTS = {
 }  # fmt: skip
 
 
+# Sizes that words may give in place of the configuration.
+IN_WORDS = {"batch": r"\b(?:batch(?:[ -]?size)?|bs)(?: of|[:=])? ?(\d+)\b",
+            "seq": r"\bseq(?:uence)?(?:[ -]?len(?:gth)?)?(?: of|[:=])? ?(\d+)\b"}  # fmt: skip
 _BY_TOKEN = r"\bdecod(e|ing)\b|\bgenerat|autoregressi"
 
 
@@ -115,7 +119,7 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
 
 def _named_part(row: Mapping[str, Any]) -> str:
     """The part of a batch or step whose time or share the words ask for, as `parts` names it; empty for the whole."""
-    what, sort = str(row["what"]).lower(), parse(str(row["unit"])).sort
+    what, sort = re.sub(WITHOUT_HOST, "", str(row["what"]).lower()), parse(str(row["unit"])).sort
     if sort not in ("cycles", "time", "share"):
         return ""
     return next((part for pattern, part in PARTS[str(row["family"])] if re.search(pattern, what)), "")
@@ -134,8 +138,11 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
     """The network of a whole-model row, its layout over IPUs, and the assumptions made."""
     what, config = str(row["what"]).lower(), row["config"]
     training, count = row["family"] == "training", system_size(str(row["hardware"]))
+    said = {name: int(found[1]) for name, pattern in IN_WORDS.items() if (found := re.search(pattern, what))}
     if training:
-        config = {"input": TRAINING_FRAMES, **config}
+        said.pop("batch", None)  # of a micro-batch or of all replicas
+        said["input"] = TRAINING_FRAMES
+    config = {**said, **config}
     name = what.replace("inference", "").replace("training", "").replace("throughput", "").replace("pretrain", "")
     name = f"{name} {config.get('model', '')}"
     if training and "mlperf" in name and "bert" in name:  # the large one, with short texts in rows of 512 tokens
@@ -174,11 +181,12 @@ def _training_case(
         micro = even_share(micro, one, row, target)
         assumed.append(f"micro-batch {micro}")
     net = network(name, number(config, "batch", micro), config)
-    samples = number(row["config"], "global_batch", 0)
-    system = layout(net, count, samples, target)
-    if not samples and accumulated(name):
-        system = dataclasses.replace(system, accumulation=accumulated(name))
-    assumed += [] if samples else [f"accumulation {system.accumulation}"]
+    samples = number(config, "global_batch", 0)
+    system = layout(net, count, samples, target, number(config, "replicas", 0))
+    accumulation = number(config, "accumulation", 0) or (0 if samples else accumulated(name))
+    if accumulation:
+        system = dataclasses.replace(system, accumulation=accumulation)
+    assumed += [] if samples or "accumulation" in config else [f"accumulation {system.accumulation}"]
     assumed.append(f"{system.replicas} replica(s) of {system.ipus} IPU(s)")
     packed = "packed" in str(config.get("fw", ""))
     share = (PACKED[128] if number(config, "seq", 384) <= 256 else PACKED[512]) if packed else 1.0
@@ -210,35 +218,39 @@ def micro_batch(one: Network, target: Target) -> int:
 
 def even_share(most: int, one: Network, row: Mapping[str, Any], target: Target) -> int:
     """Items in a micro-batch of at most `most`, so that equal ones make up the global batch of a replica."""
-    samples = number(row["config"], "global_batch", 0)
-    replicas = layout(one, system_size(str(row["hardware"])), 0, target).replicas
+    config = row["config"]
+    samples, accumulation = number(config, "global_batch", 0), number(config, "accumulation", 0)
+    count = system_size(str(row["hardware"]))
+    replicas = layout(one, count, 0, target, number(config, "replicas", 0)).replicas
     if not samples:
         return most
     each = max(1, samples // replicas)
+    if accumulation:
+        return max(1, round(each / accumulation))
     return max(1, round(each / math.ceil(each / most)))
 
 
-def system_size(hardware: str) -> int:
-    """IPUs of the system that a row names: of a POD, those it counts, four in an M2000 or Bow-2000, else one."""
-    text = hardware.lower()
-    pod = re.search(r"pod[\s-]*(\d+)", text)
-    if pod or re.search(r"\d\s*ipu", text):
-        return int(pod[1]) if pod else ipus(hardware)
-    machines = re.search(r"(?:(\d+)\s*x\s*)?(?:m2000|bow-?2000|(?P<card>c600))", text)
-    return (1 if machines["card"] else IPUS_OF_A_MACHINE) * int(machines[1] or 1) if machines else 1
-
-
-def layout(network: Network, count: int, samples: int, target: Target) -> System:
+def layout(network: Network, count: int, samples: int, target: Target, replicas: int = 0) -> System:
     """A system of `count` IPUs as replicas: as few IPUs in each as hold the weights in half of their memory.
 
     Parameters
     ----------
     samples : int
         Global batch; 0 when unknown.
+    replicas : int
+        0 when unknown.
+
+    Raises
+    ------
+    ValueError
+        When the IPUs are no whole number for each replica.
     """
     need = RESTING * parameters(network) / (target.memory / 2)
     ipus = min(count, 2 ** max(0, math.ceil(math.log2(need))))
-    replicas = max(1, count // ipus)
+    if replicas and count % replicas:
+        raise ValueError(f"{replicas} replicas do not share {count} IPUs evenly")
+    ipus = count // replicas if replicas else ipus
+    replicas = replicas or max(1, count // ipus)
     filled = max(ACCUMULATION, PIPELINED * ipus)
     micro = samples / (replicas * network.items) if samples else filled if count > 1 else 1
     return System(ipus, replicas, max(1, round(micro)))
@@ -256,7 +268,10 @@ def _inference(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     quantities = {FIXED: cost.host, "inference.call": 1.0}
     stretch = _stretch("inference", kind)
     quantities[stretch] = quantities.get(stretch, 0.0) + cost.compute + cost.exchange + cost.sync
-    if parse(str(row["unit"])).sort in ("time", "cycles") and re.search(WAITING, str(row["what"]).lower()):
+    what = str(row["what"]).lower()
+    if re.search(WITHOUT_HOST, what):
+        quantities[FIXED] -= cost.host
+    elif parse(str(row["unit"])).sort in ("time", "cycles") and re.search(WAITING, what):
         return _answer_time(quantities, network, row)
     work = _work(network, case.count, target, case.count * cost.flops)  # each IPU has batches of its own
     return Formula((quantities,), work=work)
@@ -298,7 +313,8 @@ def _training(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     # the host starts a step and feeds its IPU, or all machines of a system; small networks wait for little else
     quantities["training.step" if case.count > 1 else "training.launch"] = 1e-3 * target.clock_hz
     samples = network.items / case.share * system.accumulation * system.replicas
-    if "epoch" in what or "time to" in what:
+    to_do = "" if parse(unit).sort != "time" else re.search(rf"epoch|{TO_TRAIN}", what)
+    if to_do and not re.search(r"\bstep|\biteration|\bbatch|\bupdate", what):
         if "epoch" in what and network.served != "image":
             raise ValueError(f"{what!r}: how many items an epoch has is known of images only, as those of ImageNet")
         steps = (IMAGENET_IMAGES if "epoch" in what else to_train(network, what)) / samples

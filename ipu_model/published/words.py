@@ -17,6 +17,7 @@ LARGEST = re.compile(
 LARGEST_BATCH = re.compile(MOST_OF + r"(batch(?: size)?)\b")
 MOST = 1 << 24  # largest size that the search tries
 LIST = re.compile(r"[\[{(](.*)[\]})]")
+THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+")  # one number, or several
 NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
@@ -27,13 +28,48 @@ def plain(value: Any) -> Any:
         return {name: plain(each) for name, each in entries.items() if each is not None}
     if isinstance(value, list | tuple):
         return [plain(each) for each in cast("Sequence[Any]", value)]
-    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
-        number = float(value)
+    if isinstance(value, str):
+        return _parsed(value.strip(), value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _parsed(text: str, value: str) -> Any:
+    """A number, a list of numbers (with brackets or without: ``"56, 56"``), or the text as it was."""
+    if NUMBER.fullmatch(text):
+        number = float(text)
         return int(number) if number.is_integer() else number
-    inside = LIST.fullmatch(value.strip()) if isinstance(value, str) else None
-    if inside and all(NUMBER.fullmatch(each.strip()) for each in inside[1].split(",")):
-        return [plain(each) for each in inside[1].split(",")]
+    inside = LIST.fullmatch(text)
+    parts = (inside[1] if inside else text).split(",")
+    if not THOUSANDS.fullmatch(text) and all(NUMBER.fullmatch(each.strip()) for each in parts):
+        return [plain(each) for each in parts]
     return value
+
+
+def ratio(value: Any) -> float:
+    """``1/16``, ``"1:16"``, ``0.25`` and ``"6.25%"`` as numbers.
+
+    Raises
+    ------
+    ValueError
+        For other texts.
+    """
+    text = str(value).strip()
+    found = re.fullmatch(r"([\d.]+(?:e-?\d+)?)\s*(?:[/:]\s*([\d.]+))?\s*(%?)", text)
+    if found is None:
+        raise ValueError(f"{value!r} is no share, as 0.25, 1/4 and 25 % are")
+    return float(found[1]) / float(found[2] or 1) / (100 if found[3] else 1)
+
+
+def numbers(value: Any) -> list[float]:
+    """The sizes in ``"2200x1122"``, ``[2200, 1122]``, ``"8k x 8k"`` and ``"403^3"``; no others than those written."""
+    if isinstance(value, list | tuple):
+        return [size for each in cast("Sequence[Any]", value) for size in numbers(each)]
+    found = re.findall(r"(\d+(?:\.\d+)?)(k(?=x|×|\b))?(?:\s*(?:\^|\*\*)\s*([23])|([²³]))?", str(value).lower())
+    sizes = [
+        (float(size) * (1000 if k else 1), int(power or " ²³".find(raised or " ") + 1))
+        for size, k, power, raised in found
+    ]
+    return [size for size, power in sizes for _ in range(power)]
 
 
 RANGE = re.compile(r"[\d.]+\s*(-|–|\.\.\.?|to)\s*[\d.]+")
@@ -84,8 +120,9 @@ def size_asked_for(what: str) -> str | None:
     found = LARGEST.search(what.lower()) or LARGEST_BATCH.search(what.lower())
     if found is None:
         return None
-    batch = re.search(r"\bbatch( size)?$", found[1])  # the name of a network may stand before it
-    return "-".join((batch[0] if batch else found[1]).split())
+    name = re.sub(r"(?<!number) of .*", "", found[1])  # "batch size of a convolution"
+    batch = re.search(r"\bbatch([ -]size)?$", name)  # the name of a network may stand before it
+    return "-".join((batch[0] if batch else name).split())
 
 
 def largest_that_fits(name: str, params: Mapping[str, Any], fits: Callable[[Mapping[str, Any]], bool]) -> int:
@@ -104,15 +141,26 @@ def largest_that_fits(name: str, params: Mapping[str, Any], fits: Callable[[Mapp
     if name not in (*sizes, BATCHES[0]):
         raise ValueError(f"a limit of {name!r} is asked for; sizes of the row are {sorted(sizes)}")
     own = params.get(name, 1)
-    low = own if fits({**params, name: own}) else 1
-    if low == 1 < own and not fits({**params, name: 1}):
+    return last_that_fits(name, own, lambda size: fits({**params, name: size}))
+
+
+def last_that_fits(name: str, own: int, fits: Callable[[int], bool]) -> int:
+    """The largest number with which a program fits, to within 0.4 %, searched from its `own` on.
+
+    Raises
+    ------
+    ValueError
+        When not even one fits, or all do.
+    """
+    low = own if fits(own) else 1
+    if low == 1 < own and not fits(1):
         raise ValueError(f"not even {name} 1 fits")
     high = 2 * low
-    while fits({**params, name: high}):
+    while fits(high):
         if high >= MOST:
             raise ValueError(f"no limit of {name}: {high:,} fits, as far as this model knows")
         low, high = high, 2 * high
-    while high - low > max(1, low // 256):  # to within 0.4 %
+    while high - low > max(1, low // 256):
         middle = (low + high) // 2
-        low, high = (middle, high) if fits({**params, name: middle}) else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low

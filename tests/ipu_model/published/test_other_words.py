@@ -7,6 +7,7 @@ import pytest
 from ipu_model import published
 from ipu_model.published import throughput, workload
 from ipu_model.published.catalogue import network
+from ipu_model.published.hardware import system_size
 
 
 def answer(family, what, unit, hardware="GC200, 1 IPU", precision="fp16", **config):
@@ -158,7 +159,7 @@ def test_networks_are_answered_in_operations_and_shares_of_the_peak(family, what
         for unit in ("items/s", "TFLOP/s", "TFLOP/s per IPU", "%")
     )
     assert rate * 1e12 == pytest.approx(items * flop, rel=0.1)
-    ipus = throughput.system_size(hardware)
+    ipus = system_size(hardware)
     assert each == pytest.approx(rate / ipus)
     peak = {"C600, 1 IPU": 280, "Bow-2000": 4 * 350, "Bow Pod16": 16 * 350}[hardware]  # published, TFLOP/s
     assert share == pytest.approx(100 * rate / peak, rel=0.02)

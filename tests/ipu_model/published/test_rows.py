@@ -313,16 +313,6 @@ def test_cheaper_work_is_found(monkeypatch):
     assert "twice the work takes 0.50 of the time" in problems
 
 
-@pytest.mark.parametrize(
-    ("hardware", "count"),
-    [("Bow Pod64", 64), ("GC200 POD16", 16), ("C600, 1 IPU", 1), ("GC200, 4 IPUs", 4), ("IPU-M2000", 4),
-     ("2 x Bow-2000", 8), ("2 x C600", 2), ("GC200", 1),
-     ("1 Mk2-class IPU (card not stated; PopRT was released for the C600)", 1)],
-)  # fmt: skip
-def test_sizes_of_systems(hardware, count):
-    assert throughput.system_size(hardware) == count
-
-
 def test_every_ipu_of_a_system_serves():
     name = "ResNet-50 inference throughput"
     one, four = (
