@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from ipu_model.published import networks
 from ipu_model.published.networks import Network
@@ -58,8 +58,9 @@ def number(config: Config, name: str, default: int) -> int:
     ValueError
         When it is less than one, no number, or several.
     """
-    value = config.get(name, "")
-    if (isinstance(value, list) and len({*value}) > 1) or RANGE.fullmatch(str(value).strip()):
+    value: Any = config.get(name, "")
+    several = isinstance(value, list) and len(set(map(str, cast("list[Any]", value)))) > 1
+    if several or RANGE.fullmatch(str(value).strip()):
         raise ValueError(f"{name} is {value!r}; figures of one workload are predicted")
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", str(config.get(name, "")).lower())
     found = re.findall(r"((?<!\w)-)?(\d+(?:\.\d+)?)(k\b)?", text)

@@ -94,8 +94,8 @@ def _share(p: Mapping[str, Any], name: str) -> float:
     of_sides = (given, given)
     if isinstance(given, list) and len(pair := cast("list[Any]", given)) == 2:
         of_sides = (pair[0], pair[1])
-    given = of_sides[name == "alpha-out"]
-    share = ratio(given) if isinstance(given, str) and given[:1].isdigit() else given
+    side: Any = of_sides[name == "alpha-out"]
+    share: Any = ratio(side) if str(side)[:1].isdigit() else side
     check_between("oct_conv", 0.0, 1.0, **{name: share})
     return share
 

@@ -70,7 +70,14 @@ def compare(new: Document, old: Document) -> Comparison:
     alike = _clock(old) == _clock(new)
     was, now = (1.0, 1.0) if alike else (1e9 / _clock(old), 1e9 / _clock(new))
     times = [("cycles of a run" if alike else "a run", was * old.total_cycles, now * new.total_cycles)]
-    kinds = ((text, was * getattr(old.cycles, kind), now * getattr(new.cycles, kind)) for kind, text in KINDS)
+    kinds = (
+        (
+            text if alike else text.replace(" cycles", ""),
+            was * getattr(old.cycles, kind),
+            now * getattr(new.cycles, kind),
+        )
+        for kind, text in KINDS
+    )
     times += [row for row in kinds if row[1] or row[2]]
     tiles = (
         ("fullest tile", float(old.memory.max_tile), float(new.memory.max_tile)),

@@ -45,6 +45,9 @@ def explain(report: Document, steps: int = 10) -> str:
     for sort, cycles in sorted(sums.items(), key=lambda item: -item[1]):
         error = of_sort(f"{sort}/cycles") if _on_ipu(report) else None
         lines.append(f"  {cycles / whole:6.1%}  {cycles:14,.0f}  {sort}" + (f", {error}" if error else ""))
+    beside = report.schedule.cycles - sum(sums.values())
+    if abs(beside) >= 1:
+        lines.append(f"          {beside:+14,.0f}  {_beside(report)}")
     alike: dict[tuple[str, str], list[StepRow]] = {}
     for step in report.steps:
         alike.setdefault((f"{step.primitive} {step.shape}", _plan(step)), []).append(step)
@@ -55,9 +58,19 @@ def explain(report: Document, steps: int = 10) -> str:
     return "\n".join([*lines, *(f"  assumed: {words}" for words in report.assumptions)])
 
 
+def _beside(report: Document) -> str:
+    """Why a run takes more or less than its steps one after another."""
+    if not _on_ipu(report):
+        return "start of the program"
+    if report.schedule.stages:
+        return "IPUs of the pipeline side by side, waiting for each other while it fills and drains"
+    return "host traffic behind other work"
+
+
 def _plan(step: StepRow) -> str:
     parts = (f"{part.vertex or part.name} on {part.tiles:,} tiles" for part in step.parts if part.tiles)
-    return "; ".join(parts) or "no vertex of its own"
+    own = ("inside the vertex behind it",) if step.fused else ()
+    return "; ".join((*parts, *own)) or "no vertex"
 
 
 def _names(steps: list[StepRow]) -> str:

@@ -32,14 +32,18 @@ def memory_of(priced: Priced, live: Liveness, code: dict[str, Any]) -> Memory:
     if gaps[at] - total[at] >= 1:
         peak[GAP] = int(gaps[at] - total[at])
     step = live.peak_step if priced.program.steps else -1
+    # averages of code sizes are no whole bytes: each category is rounded up, and totals are sums of what is shown
+    categories = {"variables": _whole(live.always + live.peak), **{c: _whole(code[c]) for c in CATEGORIES[1:]}}
+    sums = sum(categories.values(), np.zeros_like(_whole(total)))
+    passing = _whole(live.peak)
     return Memory(
         bytes_per_tile=m.tile_memory,
         tiles_per_ipu=m.tiles,
-        categories={"variables": _ints(live.always + live.peak), **{c: _ints(code[c]) for c in CATEGORIES[1:]}},
-        always_by_tile=_ints(live.always + fixed),
-        not_always_by_tile=_ints(live.peak),
-        total_by_tile=_ints(total),
-        including_gaps_by_tile=_ints(gaps),
+        categories={name: tuple(by_tile.tolist()) for name, by_tile in categories.items()},
+        always_by_tile=tuple((sums - passing).tolist()),
+        not_always_by_tile=tuple(passing.tolist()),
+        total_by_tile=tuple(sums.tolist()),
+        including_gaps_by_tile=tuple(np.maximum(sums, _whole(gaps)).tolist()),
         peak_step=step,
         peak_tile=live.peak_ipu * m.tiles + live.peak_tile,
         peak_at=_where(priced, step),
@@ -49,8 +53,9 @@ def memory_of(priced: Priced, live: Liveness, code: dict[str, Any]) -> Memory:
     )
 
 
-def _ints(by_tile: np.ndarray) -> tuple[int, ...]:
-    return tuple(np.ceil(by_tile).astype(np.int64).ravel().tolist())
+def _whole(by_tile: np.ndarray) -> np.ndarray:
+    """Bytes of all IPUs in turn, rounded up."""
+    return np.ceil(by_tile).astype(np.int64).ravel()
 
 
 def _where(priced: Priced, step: int) -> str:

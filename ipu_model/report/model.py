@@ -39,7 +39,8 @@ class StepRow:
 
     `name` is the path of its scopes, else its line of code (``model.py:12``); `node` is empty outside all nodes.
     In a pipeline every IPU has a clock of its own, which begins when the first micro-batch reaches it. `code` names
-    the code that runs; outlined code has the name of the first step on the same IPU that uses it.
+    the code that runs; outlined code has the name of the first step on the same IPU that uses it. The `parts` of a
+    `fused` step only bring operands: its own work, the rest of its cycles, is done inside the vertex behind it.
     """
 
     name: str

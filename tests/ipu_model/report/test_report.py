@@ -217,3 +217,24 @@ def test_the_short_summary_names_what_would_make_a_program_fit():
     best = report.overflow.levers[0]
     assert best.enough
     assert str(report).splitlines()[3].endswith(f"; enough alone: {best.change}")
+
+
+def test_memory_by_tile_is_the_sum_of_its_categories(report):
+    m = report.memory
+    assert m.total_by_tile == tuple(map(sum, zip(*m.categories.values(), strict=True)))
+    assert m.total_by_tile == tuple(map(sum, zip(m.always_by_tile, m.not_always_by_tile, strict=True)))
+    assert all(whole >= part for whole, part in zip(m.including_gaps_by_tile, m.total_by_tile, strict=True))
+
+
+def test_explain_says_what_the_run_takes_beside_its_steps(report):
+    assert "start of the program" not in report.explain()
+    square = jax.ShapeDtypeStruct((64, 64), jnp.float16)
+    on_gpu = ipu_model.profile(jnp.matmul, square, square, target="a100")
+    beside = on_gpu.total_cycles - sum(step.cycles.total * step.trips for step in on_gpu.steps)
+    assert f"{beside:+,.0f}  start of the program" in on_gpu.explain()
+
+
+def test_explain_says_where_a_fused_step_runs():
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float16)
+    assert "add float16[64,64]" in (said := ipu_model.profile(lambda x: jnp.tanh(x + 1) * 2, x).explain())
+    assert "inside the vertex behind it" in said
