@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 from ipu_model.cost import CYCLE_FIELDS
@@ -21,13 +22,13 @@ def tree(report: Document) -> dict[str, Any]:
     dict
         ``scopes``: name and index of the parent. ``rows``: index of the scope, own name, phase, operator, cycles of
         each kind in the order of ``kinds``, FLOP, bytes written, temporary bytes per tile. What a scope does outside
-        the scopes in it has no own name.
+        the scopes in it has no own name. A scope of one row is part of its name.
     """
     paths = [_path(o.node) for o in report.operations]
     inside = {path[:k] for path in paths for k in range(1, len(path))}
     paths = [(*path, "") if path in inside else path for path in paths]
-    scopes, homes = _scopes(paths)
-    rows = [_row(o, home, path[-1]) for o, home, path in zip(report.operations, homes, paths, strict=True)]
+    scopes, places = _without_lone(*_scopes(paths), [path[-1] for path in paths])
+    rows = [_row(o, home, name) for o, (home, name) in zip(report.operations, places, strict=True)]
     return {"kinds": CYCLE_FIELDS, "scopes": scopes, "rows": rows}
 
 
@@ -73,3 +74,16 @@ def _merged(scopes: list[Scope], children: dict[int, list[int]], homes: list[int
     kept = [k for k in range(len(found)) if k not in gone]
     place = {k: at for at, k in enumerate(kept)} | {-1: -1}
     return [(found[k][0], place[found[k][1]]) for k in kept], [place[k] for k in homes]
+
+
+def _without_lone(scopes: list[Scope], homes: list[int], names: list[str]) -> tuple[list[Scope], list[tuple[int, str]]]:
+    """The scopes that hold more than one row, and the scope and name of each row."""
+    held, parents = Counter(homes), {parent for _, parent in scopes}
+    lone = {k for k in range(1, len(scopes)) if held[k] == 1 and k not in parents}
+    kept = [k for k in range(len(scopes)) if k not in lone]
+    place = {k: at for at, k in enumerate(kept)} | {-1: -1}
+    rows = [
+        (place[scopes[home][1]], f"{scopes[home][0]}/{name}") if home in lone else (place[home], name)
+        for home, name in zip(homes, names, strict=True)
+    ]
+    return [(scopes[k][0], place[scopes[k][1]]) for k in kept], rows

@@ -104,13 +104,26 @@ def test_timeline_and_operations_cover_the_run(page, report):
     assert sum(row[first + kinds] for row in tree["rows"]) == pytest.approx(report.cycles.flops, rel=1e-6)
 
 
+def test_a_scope_of_one_row_is_part_of_its_name():
+    def fn(x):
+        for name in ("a/b/c", "d/e"):
+            with jax.named_scope(f"onnx[{name}]"):
+                x = jnp.tanh(x)
+        return x
+
+    found = tree(ipu_model.profile(fn, jnp.ones((8, 8))))
+    assert len(found["scopes"]) == 1
+    assert [row[:2] for row in found["rows"]] == [[0, "a/b/c"], [0, "d/e"]]
+
+
 def test_scopes_nest_to_any_depth_and_chains_of_one_are_joined():
     def fn(x):
         with jax.named_scope("model/encoder"):
             for layer in range(2):
                 with jax.named_scope(f"layer{layer}"), jax.named_scope("attention"):
-                    with jax.named_scope("query"):
-                        x = x @ x
+                    for part in ("query", "value"):
+                        with jax.named_scope(part):
+                            x = x @ x
                     with jax.named_scope("onnx[key[a/b]]"):
                         x = jnp.tanh(x)
         return x

@@ -63,7 +63,7 @@
       number(percent(x.flops, x.cycles * data.peakPerCycle)), number(size(x.bytes)), number(size(x.temporary))];
   };
   const name = (x, depth) => {
-    const text = shortened(grouped.checked ? x.name || "(itself)" : x.path, 56);
+    const text = shortened(grouped.checked ? x.name.trim() || (x.name ? "(blank)" : "(itself)") : x.path, 44);
     const cell = make("td", { title: x.path });
     cell.style.paddingLeft = `${8 + 18 * depth}px`;
     if (!x.shown) { cell.append(make("span", { className: "leaf" }), text); return cell; }
