@@ -36,6 +36,42 @@ def without_dead_code(jaxpr: Any) -> Any:
     return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), instantiate=True)[0]
 
 
+def unread(jaxpr: Any) -> set[Any]:
+    """Results of the while loops of an open jaxpr that nothing in it reads."""
+    found = {v for eqn in jaxpr.eqns if eqn.primitive.name == "while" for v in eqn.outvars}
+    if not found:
+        return found
+    read = (*(v for eqn in jaxpr.eqns for v in eqn.invars), *jaxpr.outvars)
+    return found.difference(v for v in read if not isinstance(v, Literal))
+
+
+def without_dead_carries(
+    cond: Any, body: Any, n_cond: int, n_body: int, read: Sequence[bool]
+) -> tuple[Any, list[bool]]:
+    """The body of a while loop less what only values compute that nobody reads, and which carried values are left.
+
+    Read are those that the caller reads, those of the condition, and those from which such values are computed.
+
+    Parameters
+    ----------
+    cond, body : open jaxprs
+    n_cond, n_body : int
+        How many of their operands are constants; the others are the carried values.
+    read : sequence of bool
+        Which carried values the caller reads.
+    """
+    stops = partial_eval.dce_jaxpr(cond, [True])[1][n_cond:]
+    live = [a or b for a, b in zip(read, stops, strict=True)]
+    while True:
+        left, used = partial_eval.dce_jaxpr(body, live)
+        more = [a or b for a, b in zip(live, used[n_body:], strict=True)]
+        if more == live:
+            break
+        live = more
+    left, _ = partial_eval.dce_jaxpr(body, live, instantiate=True)
+    return left, live
+
+
 def is_jaxpr(value: Any) -> bool:
     """Whether a parameter of an equation holds equations itself, as an open or a closed jaxpr."""
     return (hasattr(value, "eqns") and hasattr(value, "invars")) or hasattr(getattr(value, "jaxpr", None), "eqns")

@@ -113,16 +113,23 @@ def while_loop(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozense
     cond, cond_consts = compat.open_jaxpr(p["cond_jaxpr"])
     body, body_consts = compat.open_jaxpr(p["body_jaxpr"])
     name = node_of(stack, "while")
-    args = _on_device(w, args, stack)
     trips = known_trips(eqn, cond, body, n_cond, n_body)
     if trips is None:
         counts = w.options.trip_counts
         trips = counts.get(name, counts.get("*", 1))
         w.assumptions.append(f"while loop {name!r}: trip count not known from the program, counted {trips} time(s)")
-    carried = [_carried_value(w, i, v) for i, v in zip(args[n_cond + n_body :], body.invars[n_body:], strict=True)]
+    read = [v not in w.unread for v in eqn.outvars]
+    left, live = compat.without_dead_carries(cond, body, n_cond, n_body, read)
+    args = [i if keep else NO_VALUE for i, keep in zip(args, [*[True] * (n_cond + n_body), *live], strict=True)]
+    args = _on_device(w, args, stack)
+    carried = [
+        _carried_value(w, i, v) if keep else NO_VALUE
+        for i, v, keep in zip(args[n_cond + n_body :], body.invars[n_body:], live, strict=True)
+    ]
     frame = w.open("while", name, trips, id(body))
     w.body(cond, [w.constant(c) for c in cond_consts], [*args[:n_cond], *carried], stack)
-    outs = w.body(body, [w.constant(c) for c in body_consts], [*args[n_cond : n_cond + n_body], *carried], stack)
+    found = iter(w.body(left, [w.constant(c) for c in body_consts], [*args[n_cond : n_cond + n_body], *carried], stack))
+    outs = [next(found) if keep else NO_VALUE for keep in live]
     _carry(w, frame, carried, outs, stack)
     w.close(frame)
     return [_last(new, old) for new, old in zip(outs, carried, strict=True)]

@@ -109,6 +109,7 @@ class Walker:
         self._fetched: dict[int, int] = {}
         self._backward: set[int] = set()
         self._viewed: dict[int, int] = {}
+        self.unread: set[Any] = set()  # results of loops that nothing reads
 
     # -- values ---------------------------------------------------------------------------------------------------
     def new(self, t: Tensor, **facts: Any) -> int:
@@ -215,6 +216,7 @@ class Walker:
         env: dict[Any, int] = dict(zip(jaxpr.constvars, consts, strict=True))
         env.update(zip(jaxpr.invars, args, strict=True))
         to_host = control.streamed_vars(jaxpr, streamed)
+        self.unread |= compat.unread(jaxpr)
         for eqn in jaxpr.eqns:
             self.equation(eqn, env, scope.join(stack, compat.name_stack(eqn)), to_host)
         return [self.read(env, v) for v in jaxpr.outvars]

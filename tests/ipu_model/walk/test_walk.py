@@ -99,6 +99,23 @@ def test_trips_multiply_through_nested_loops():
     assert not program.assumptions
 
 
+def test_carried_values_of_a_while_that_nobody_reads_are_no_work():
+    def loop(x, more):
+        def body(carry):
+            i, x, *rest = carry
+            return (i + 1, jnp.tanh(x), *(jnp.sin(x) + r for r in rest))
+
+        return lax.while_loop(lambda c: c[0] < 5, body, (0, x, *more))
+
+    x = jnp.ones(64)
+    alone = ipu_model.profile(lambda x: loop(x, ())[1], x)
+    beside = ipu_model.profile(lambda x: loop(x, (x, x))[1], x)
+    assert [s.primitive for s in beside.steps] == [s.primitive for s in alone.steps]
+    assert beside.total_cycles == alone.total_cycles
+    read = ipu_model.profile(lambda x: loop(x, (x, x))[1:3], x)
+    assert [s.primitive for s in read.steps].count("sin") == 1
+
+
 def test_unknown_while_is_reported_and_can_be_told():
     def fn(x):
         return lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x)
