@@ -77,11 +77,16 @@ class Benchmark:
         part = re.search(UNKNOWN_PARTS, words)
         if part:
             raise ValueError(f"{what!r}: a {part[0]} of this program is not known apart")
-        return self._part(words) if re.search(r"\b(exchange|compute|vertex)\b", words) else self.cycles
+        return (
+            self._part(words) if re.search(r"\b(exchange|compute|vertex|reductions?|reduce)\b", words) else self.cycles
+        )
 
     def _part(self, words: str) -> Formula:
-        """Cycles of the exchanges, or of the vertices, of products and convolutions."""
-        wanted = self.cycles.exchange if "exchange" in words else {f"conv.{name}" for name in VERTICES}
+        """Cycles of the exchanges, of the vertices or of the reduction of partial results of products."""
+        names = ("reduce", "reduce_stages") if "reduc" in words else VERTICES
+        if "reduc" in words and not any(name.startswith("conv.") for name in self.cycles.constants()):
+            return self.cycles  # of a program that is a reduction
+        wanted = self.cycles.exchange if "exchange" in words else {f"conv.{name}" for name in names}
         kept = {name: value for name, value in self.cycles.alternatives[0].items() if name in wanted}
         if not any(name.startswith("conv.") for name in kept):
             raise ValueError(f"{words!r}: the exchange and the vertices of this program are not known apart")

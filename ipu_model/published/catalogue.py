@@ -58,8 +58,9 @@ def number(config: Config, name: str, default: int) -> int:
     ValueError
         When it is less than one, no number, or several.
     """
-    value: Any = config.get(name, "")
-    several = isinstance(value, list) and len(set(map(str, cast("list[Any]", value)))) > 1
+    value = config.get(name, "")
+    parts = cast("list[Any]", value) if isinstance(value, list) else [value]
+    several = len({str(part) for part in parts}) > 1
     if several or RANGE.fullmatch(str(value).strip()):
         raise ValueError(f"{name} is {value!r}; figures of one workload are predicted")
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", str(config.get(name, "")).lower())

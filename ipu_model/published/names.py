@@ -34,7 +34,7 @@ FLAGS = {
     "output-size": ("hidden-size", "out-features", "output-features", "outputs", "output", "units", "hidden",
                     "out-size"),
     "sequence-size": ("sequence-length", "seq-len", "seq", "time-steps", "timesteps", "steps"),
-    "num-indices": ("indices", "lookups"),
+    "num-indices": ("indices", "lookups"), "tiles-per-ipu": ("tiles",),
     "dims": ("axis", "axes", "dim", "reduce-dims"), "operation": ("reduction-op", "reduce-op"),
     "data-type": ("dtype",), "a-rank": ("rank",), "max-label-length": ("label-length", "labels", "max-labels"),
     "num-classes": ("classes",), "max-time": ("time",), "pooling-type": ("pool-type",),
@@ -43,7 +43,7 @@ FLAGS = {
 OWN: Mapping[str, Mapping[str, str]] = {
     "matrix_solver": {"n": "a-rank", "block": "block-size"},
     "ctc_loss": {"t": "max-time", "l": "max-label-length", "c": "num-classes"},
-    "conv": {"n": "batch-size"}, "oct_conv": {"n": "batch-size"},
+    "conv": {"n": "batch-size"}, "oct_conv": {"n": "batch-size"}, "fc": {"n": "batch-size"},
     "pooling": {"n": "batch-size", "c": "channels"},
 }  # fmt: skip
 # Lists that rows may give as entries of their own, by the names of each.

@@ -51,7 +51,7 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
     op, implied = names.program(str(config["op"]))
     if op not in OPS:
         raise ValueError(f"no benchmark program {op!r}; there are {', '.join(sorted(OPS))}")
-    given = config.get("params") or {k: v for k, v in config.items() if k not in BESIDE}
+    given = words.parameters(config.get("params") or {k: v for k, v in config.items() if k not in BESIDE})
     params = {**implied, **names.flags(given, op)}
     if names.has_half_partials(row["precision"]):
         params.setdefault("partials-type", "half")

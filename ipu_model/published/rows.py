@@ -32,8 +32,8 @@ def target_of(row: Row) -> Target:
         raise ValueError(f"hardware is {hardware!r}; figures of IPUs are predicted")
     name = name or "mk2"
     target = targets.get(name)
-    used = re.search(r"(\d+) tiles used", hardware)
-    return target.replace(tiles=int(used.group(1))) if used else target
+    used = re.search(r"([\d,]+) tiles\b", hardware)
+    return target.replace(tiles=int(used[1].replace(",", ""))) if used else target
 
 
 def complete(row: Row) -> dict[str, Any]:

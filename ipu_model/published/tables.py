@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ipu_model.checks import check_sizes
 from ipu_model.planner.conv_params import cdiv
 from ipu_model.planner.convolution import plan_matmul, received_bytes
 from ipu_model.planner.ctc import memory as ctc_memory
@@ -77,6 +78,7 @@ def solver(p: Params, data: str, target: Target) -> Benchmark:
     """Cholesky in place with the other triangle masked, or a triangular solve."""
     whole_program("matrix_solver", p, (0,))
     rank, batches, lower = p["a-rank"], p.get("batch-size", 1), flag(p, "lower", True)
+    check_sizes("matrix_solver", **{"a-rank": rank, "block-size": p.get("block-size", 64)})
     block = min(p.get("block-size", 64), rank)
     if flag(p, "cholesky", False):
         plan = plan_cholesky(rank, block, target, batches, lower, data)

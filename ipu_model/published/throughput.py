@@ -71,6 +71,11 @@ PARTS = {
 }  # fmt: skip
 
 
+#: Entries of a configuration that some network reads.
+READ = frozenset((
+    "batch", "global_batch", "accumulation", "replicas", "seq", "image", "layers", "hidden", "d", "heads", "params",
+    "steps", "patch", "seconds", "input", "model", "size", "variant", "fw", *IN_FLIGHT,
+))  # fmt: skip
 # Sizes that words may give in place of the configuration.
 IN_WORDS = {"batch": r"\b(?:batch(?:[ -]?size)?|bs)(?: of|[:=])? ?(\d+)\b",
             "seq": r"\bseq(?:uence)?(?:[ -]?len(?:gth)?)?(?: of|[:=])? ?(\d+)\b"}  # fmt: skip
@@ -144,10 +149,12 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
         said["input"] = TRAINING_FRAMES
     config = {**said, **config}
     name = what.replace("inference", "").replace("training", "").replace("throughput", "").replace("pretrain", "")
-    name = f"{name} {config.get('model', '')}"
+    name = " ".join((name, *(str(config[key]) for key in ("model", "size", "variant") if key in config)))
     if training and "mlperf" in name and "bert" in name:  # the large one, with short texts in rows of 512 tokens
         name, config = f"{name} large", {"seq": 512, "fw": "packed", **config}
     assumed = _assumed(name, str(row.get("precision") or "").lower())
+    unread = sorted(set(config) - READ)
+    assumed += [f"no effect of {', '.join(unread)}"] if unread else []
     if not training:
         network_ = network(name, number(config, "batch", 1), config)
         if network_.served == "text" and re.search(_BY_TOKEN, what):

@@ -16,7 +16,8 @@ TIMES = {"s": 1.0, "sec": 1.0, "second": 1.0, "ms": 1e-3, "msec": 1e-3, "millise
          "hr": 3600.0, "hour": 3600.0, "day": 86400.0}  # fmt: skip
 # What a rate counts: a pattern of its name, the kind of work, and the amount of work of one; other names count items.
 COUNTED = (
-    (r"flops?", "flop", 1.0), (r"b|bytes?", "byte", 1.0), (r"bits?", "byte", 1 / 8), (r"tokens?", "token", 1.0),
+    (r"(fl)?ops?", "flop", 1.0), (r"macs?", "flop", 2.0), (r"tokens?", "token", 1.0),
+    (r"b|bytes?", "byte", 1.0), (r"bits?", "byte", 1 / 8),
     (r"iterations?|its?|steps?|batches", "step", 1.0), (r"cells?|cell updates|pixels?|points?|lups", "cell", 1.0),
     (r"epochs?", "epoch", 1.0), (r"fps|qps|items?|samples?|images?|imgs?|graphs?", "item", 1.0),
 )  # fmt: skip
@@ -24,7 +25,7 @@ RATE = re.compile(
     r"(?P<what>.*?)(?: ?/ ?| per )(?P<time>s|sec|second|min|minute|h|hr|hour|day)"
     r"(?P<each> ?(?:/|per) ?(?:ipu|chip|card|device))?"
 )
-RATE_WORDS = re.compile(r"([kmgtp]|giga|tera|peta)?(flops|lups)|[kmg]?bps|fps|qps")
+RATE_WORDS = re.compile(r"([kmgtp]|giga|tera|peta)?(flops|lups)|[gtp]ops|[kmg]?bps|fps|qps")
 WATTS = re.compile(r" ?(?:/|per) ?(?:w|watts?)$")
 ONE_ITEM = re.compile(r"(?:\bper |/ ?)(image|item|sample|example|sequence|query|request|graph)\b")
 SIZE = re.compile(r"\b[\d,.]+ ?(?:[kmgt]i?)?b(?:ytes?)?\b(?! ?(?:/|per ))")

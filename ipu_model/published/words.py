@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -18,6 +19,7 @@ LARGEST_BATCH = re.compile(MOST_OF + r"(batch(?: size)?)\b")
 MOST = 1 << 24  # largest size that the search tries
 LIST = re.compile(r"[\[{(](.*)[\]})]")
 THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+")  # one number, or several
+FLAG = r"--([a-z][\w-]*)(?:[= ]\s*(\{[^}]*\}|[^\s-]\S*))?"
 NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
@@ -43,6 +45,27 @@ def _parsed(text: str, value: str) -> Any:
     if not THOUSANDS.fullmatch(text) and all(NUMBER.fullmatch(each.strip()) for each in parts):
         return [plain(each) for each in parts]
     return value
+
+
+def parameters(given: Any) -> dict[str, Any]:
+    """Parameters of a program, also where they are text: JSON, or flags (``--field={56,56} --kernel-size 3``).
+
+    Raises
+    ------
+    ValueError
+        For other texts.
+    """
+    if isinstance(given, Mapping):
+        return dict(cast("Mapping[str, Any]", given))
+    text = str(given).strip()
+    if text.startswith("{"):
+        try:
+            return plain(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"params are {text!r}, which is no JSON: {error}") from error
+    if not re.fullmatch(rf"({FLAG}\s*)+", text):
+        raise ValueError(f"params are {text!r}, expected sizes by name, JSON or flags")
+    return {name: _parsed(value, value) if value else True for name, value in re.findall(FLAG, text)}
 
 
 def ratio(value: Any) -> float:

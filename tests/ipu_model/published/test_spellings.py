@@ -56,6 +56,35 @@ def test_names_of_programs(name, op, params):
     assert program(name, params) == program(op, params)
 
 
+@pytest.mark.parametrize("text", [
+    '{"m": 64, "k": 96, "n": 128}', "--m=64 --k 96 --n=128",
+])  # fmt: skip
+def test_parameters_as_text(text):
+    assert program("gemm", text) == program("gemm", GEMM)
+    with pytest.raises(ValueError, match="expected sizes by name, JSON or flags"):
+        program("gemm", "m is 64")
+    with pytest.raises(ValueError, match="no JSON"):
+        program("gemm", "{m: 64}")
+
+
+def test_tiles_in_use():
+    few = answer("reduce", op="reduction", shape=[512, 32], dims=[0], hardware="GC200 with 64 tiles")
+    assert few == answer("reduce", op="reduction", shape=[512, 32], dims=[0], tiles=64)
+    assert few > answer("reduce", op="reduction", shape=[512, 32], dims=[0])
+
+
+def test_the_reduction_of_partial_results_is_a_part_of_a_product():
+    parts = [program("gemm", GEMM, f"{part} cycles") for part in ("exchange", "compute", "reduction")]
+    assert 0 < parts[2] < program("gemm", GEMM)
+    reduction = {"shape": [64, 32], "dims": [0]}
+    assert program("reduction", reduction, "cycles of the reduction") == program("reduction", reduction)
+
+
+def test_rates_of_operations():
+    rates = [program("gemm", GEMM, "rate", unit) for unit in ("TFLOP/s", "TOPS", "Gops/s", "GMAC/s")]
+    assert rates == pytest.approx([rates[0], rates[0], 1000 * rates[0], 500 * rates[0]])
+
+
 def test_a_second_type_is_that_of_partial_results():
     own = program("gemm", {**GEMM, "k": 2048, "partials-type": "half"})
     for types in ("fp16.16", "half.half", "fp16 data, fp16 partials", "fp16 with fp16 accumulate"):
@@ -169,6 +198,14 @@ def test_limits_of_the_sizes_of_a_network(monkeypatch):
 def test_a_limit_may_say_of_what():
     asked = ("conv", "largest batch-size of a convolution that fits", "images")
     assert answer(*asked, op="conv", params={**CONV, "batch-size": 2048}) > 1000
+
+
+def test_the_size_of_a_network_may_stand_beside_its_name():
+    named = [answer("inference", "BERT", "samples/s", seq=16, **more) for more in (
+        {"size": "Tiny"}, {"model": "BERT-tiny"}, {"variant": "tiny"})]  # fmt: skip
+    assert len(set(named)) == 1
+    said = published.explain(row("inference", "BERT-tiny", "samples/s", seq=16, sdk="3.0", colour="red")).assumed
+    assert "no effect of colour, sdk" in said
 
 
 @pytest.mark.parametrize("asked", [
