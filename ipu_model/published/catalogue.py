@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from ipu_model.published import networks
 from ipu_model.published.networks import Network
@@ -58,10 +58,10 @@ def number(config: Config, name: str, default: int) -> int:
     ValueError
         When it is less than one, no number, or several.
     """
-    value = config.get(name, "")
-    parts = cast("list[Any]", value) if isinstance(value, list) else [value]
+    value: Any = config.get(name, "")
+    parts: list[Any] = value if type(value) is list else [value]
     several = len({str(part) for part in parts}) > 1
-    if several or RANGE.fullmatch(str(value).strip()):
+    if several or (type(value) is str and RANGE.fullmatch(value.strip())):
         raise ValueError(f"{name} is {value!r}; figures of one workload are predicted")
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", str(config.get(name, "")).lower())
     found = re.findall(r"((?<!\w)-)?(\d+(?:\.\d+)?)(k\b)?", text)
