@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from ipu_model.published import networks
 from ipu_model.published.networks import Network
@@ -58,10 +58,8 @@ def number(config: Config, name: str, default: int) -> int:
     ValueError
         When it is less than one, no number, or several.
     """
-    value: Any = config.get(name, "")
-    parts: list[Any] = value if type(value) is list else [value]
-    several = len({str(part) for part in parts}) > 1
-    if several or (type(value) is str and RANGE.fullmatch(value.strip())):
+    value = config.get(name, "")
+    if _is_several(value):
         raise ValueError(f"{name} is {value!r}; figures of one workload are predicted")
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", str(config.get(name, "")).lower())
     found = re.findall(r"((?<!\w)-)?(\d+(?:\.\d+)?)(k\b)?", text)
@@ -74,6 +72,13 @@ def number(config: Config, name: str, default: int) -> int:
     if sign or size < 1:
         raise ValueError(f"{name} is {config[name]!r}, expected a whole number of at least 1")
     return size
+
+
+def _is_several(value: Any) -> bool:
+    """Whether an entry holds other numbers than one: a list of different ones, or a range."""
+    if isinstance(value, list):
+        return len({str(part) for part in cast("list[Any]", value)}) > 1
+    return isinstance(value, str) and RANGE.fullmatch(value.strip()) is not None
 
 
 def parameters(config: Config) -> float:
