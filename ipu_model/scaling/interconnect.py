@@ -113,4 +113,6 @@ def interconnect_of(target: Any) -> Interconnect:
     rows = document.get(getattr(target, "name", "")) or document["roofline" if chip is None else "mk2"]
     latency = 0.0 if chip is None else chip.external_sync_cycles / chip.clock_hz
     rate = math.inf if chip is None else chip.link_rate
-    return Interconnect(tuple(Level(r["name"], r["chips"], r["share"] or rate, latency) for r in rows))
+    return Interconnect(
+        tuple(Level(r["name"], r["chips"], r["share"] or rate, r.get("latency", latency)) for r in rows)
+    )

@@ -67,6 +67,12 @@ def plan(work, spread, accumulation, recompute=False, links=LINKS, in_flight=0):
     return priced(work, stages, spread, links, batches, recompute)
 
 
+def test_a_hop_between_gpus_takes_time_too():
+    near = interconnect_of(ipu_model.get_target("a100")).all_reduce(1.0, 8)
+    assert 5e-6 < near < 50e-6  # what small messages take, whatever their size
+    assert interconnect_of(ipu_model.get_target("a100")).all_reduce(1.0, 64) > 2 * near
+
+
 def test_data_parallel():
     """Every chip does all of it, and gradients are added up."""
     found = plan(Work((PLAIN, PLAIN), samples=8), Spread(16, 1, 1), 4)
