@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 
-from ipu_model.report.html.formats import count, seconds
+from ipu_model.report.html.formats import count, plural, seconds
 from ipu_model.scaling.plan import Plan
 
 _WIDE, _HIGH, _LEFT, _BELOW = 760, 320, 90, 40
@@ -71,7 +71,7 @@ def _throughput(best: Mapping[int, Plan]) -> str:
     labelled: list[float] = []
     for n, plan in best.items():
         x, y = place(n, plan.throughput)
-        tip = f"{n} chips: {plan.throughput:,.1f} samples/s, {100 * plan.efficiency:.1f} %"
+        tip = f"{plural(n, 'chip')}: {plan.throughput:,.1f} samples/s, {100 * plan.efficiency:.1f} %"
         facts = f'data-chips="{n}" data-throughput="{plan.throughput:.6g}"'
         lines.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#3a6ea5" {facts}><title>{tip}</title></circle>')
         lines.append(f'<text x="{x:.1f}" y="{_HIGH - 20}" text-anchor="middle">{n}</text>')
@@ -95,7 +95,7 @@ def _parts(best: Mapping[int, Plan]) -> str:
     rows: list[str] = []
     for k, (chips, plan) in enumerate(best.items()):
         x, y = float(_LEFT), 4 + 30 * k
-        rows.append(f'<text x="{_LEFT - 8}" y="{y + 16}" text-anchor="end">{chips} chips</text>')
+        rows.append(f'<text x="{_LEFT - 8}" y="{y + 16}" text-anchor="end">{plural(chips, "chip")}</text>')
         for name, each in asdict(plan.parts).items():
             width = each / plan.parts.total * (_WIDE - _LEFT - 110)
             tip = f"{name}: {seconds(each)}"
