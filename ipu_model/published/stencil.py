@@ -97,7 +97,7 @@ def _blur_step(part: str, vector: str, width: float, height: float, count: int, 
     if "global" in part:
         return {"stencil.global_base": 1.0, "stencil.global_bytes": _cut(width, height, count) * size}
     if "sync" in part:
-        return {"stencil.sync_external": _hops(count)} if count > 1 else {"stencil.sync_internal": 1.0}
+        return {"stencil.sync_external": _hops(count)} if count > 1 else {"stencil.sync_internal": target.sync_cycles}
     if "pre-exchange" in part:
         return {"stencil.pack_pixel": border, "stencil.pack_byte": border * size, "stencil.pack_base": 1.0}
     if "post-exchange" in part:
@@ -107,7 +107,7 @@ def _blur_step(part: str, vector: str, width: float, height: float, count: int, 
         }  # fmt: skip
     if "compute" in part:
         return {f"stencil.compute_{_kind(vector)}": pixels, "stencil.compute_base": 1.0}
-    return {"stencil.exchange_base": 1.0, "stencil.exchange_bytes": border * size}
+    return {"stencil.exchange": target.exchange_setup_cycles + border * size / target.exchange_bytes_per_cycle}
 
 
 def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: Target) -> Formula:

@@ -153,6 +153,20 @@ def test_training_scales_with_the_system_but_not_perfectly():
     assert 3 < pods[1] / pods[0] < 4
 
 
+def test_the_exchange_and_sync_of_a_stencil_are_those_of_the_chip():
+    chip = target.get("mk1")
+    step = {"family": "exchange", "unit": "cycles", "hardware": "GC2, 1 IPU", "precision": "fp16",
+            "config": {"image": "2200x1122", "vector": "half4"}}  # fmt: skip
+    for part, changes in (
+        ("exchange", {"exchange_setup_cycles": 2 * chip.exchange_setup_cycles,
+                      "exchange_bytes_per_cycle": chip.exchange_bytes_per_cycle / 2}),
+        ("sync", {"sync_cycles": 2 * chip.sync_cycles}),
+    ):  # fmt: skip
+        row = {**step, "what": f"Gaussian blur step: {part}"}
+        slower = published.predict(row, chip.replace(**changes))
+        assert slower == pytest.approx(2 * published.predict(row, chip))
+
+
 def test_stencils_scale_with_the_grid():
     def heat(side):
         return {"family": "memory_bound", "what": "run time", "unit": "s", "precision": "fp32",
