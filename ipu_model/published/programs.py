@@ -47,32 +47,17 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
     ValueError
         When the operation is unknown, a size is missing, or the row asks for a figure or unit that it does not have.
     """
-    config, what = row["config"], row["what"]
-    op, implied = names.program(str(config["op"]))
+    what = row["what"]
+    op, implied = names.program(str(row["config"]["op"]))
     if op not in OPS:
         raise ValueError(f"no benchmark program {op!r}; there are {', '.join(sorted(OPS))}")
-    given = words.parameters(config.get("params") or {k: v for k, v in config.items() if k not in BESIDE})
-    params = {**implied, **names.flags(given, op)}
-    if names.has_half_partials(row["precision"]):
-        params.setdefault("partials-type", "half")
-    if op == "gemm" and isinstance(sizes := params.get("shape", params.get("size")), list):
-        params |= zip(names.SIZES, cast("list[Any]", sizes), strict=False)
+    params = _parameters(row, op, implied)
     type_ = params.get("data-type", params.get("type"))
     if type_ is not None:
         data = (
             "half" if names.precision(str(type_)) in HALVES else "float"
         )  # four-byte integers are moved as floats are
-    machine = target.machine
-    # products of triangular solves agree with the plans of the chip's own units
-    if op != "matrix_solver" or tables.flag(params, "cholesky", False):
-        machine = dataclasses.replace(machine, units_float=TABLE_UNITS)
-    if params.get("tiles-per-ipu"):
-        machine = dataclasses.replace(machine, tiles=int(params["tiles-per-ipu"]))
-    # the pass decides what runs but is recorded beside the parameters; layers run all passes unless the figure is that
-    # of one pass
-    params |= {"pass": str(config.get("pass", ""))}
-    if re.search(r"\btrain", what.lower()):
-        params.setdefault("phase", "all")
+    machine = _machine(op, params, target)
     size = words.size_asked_for(what)
     part = "" if size else f"{what} {_phase(params)}"
     try:
@@ -90,6 +75,34 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
     left = unread.difference(("pass", "phase", "data-type", "type", *PHASES))
     assumed = (f"no effect of {', '.join(sorted(left))}",) if left else ()
     return dataclasses.replace(found, assumed=(*found.assumed, *assumed))
+
+
+def _parameters(row: Mapping[str, Any], op: str, implied: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a row's program under their own names, with what other entries of the row say of it."""
+    config = row["config"]
+    given = words.parameters(config.get("params") or {k: v for k, v in config.items() if k not in BESIDE})
+    params = {**implied, **names.flags(given, op)}
+    if names.has_half_partials(row["precision"]):
+        params.setdefault("partials-type", "half")
+    if op == "gemm" and isinstance(sizes := params.get("shape", params.get("size")), list):
+        params |= zip(names.SIZES, cast("list[Any]", sizes), strict=False)
+    # the pass decides what runs but is recorded beside the parameters; layers run all passes unless the figure is that
+    # of one pass
+    params |= {"pass": str(config.get("pass", ""))}
+    if re.search(r"\btrain", row["what"].lower()):
+        params.setdefault("phase", "all")
+    return params
+
+
+def _machine(op: str, params: Mapping[str, Any], target: Target) -> Machine:
+    """The chip as the library of the table used it, with the tiles that the parameters allow."""
+    machine = target.machine
+    # products of triangular solves agree with the plans of the chip's own units
+    if op != "matrix_solver" or tables.flag(params, "cholesky", False):
+        machine = dataclasses.replace(machine, units_float=TABLE_UNITS)
+    if params.get("tiles-per-ipu"):
+        machine = dataclasses.replace(machine, tiles=int(params["tiles-per-ipu"]))
+    return machine
 
 
 def _phase(params: Mapping[str, Any]) -> str:
