@@ -87,6 +87,7 @@ class Session:
         self._fetch = to_host
         self._sinks = [io.Port(s, *facts) for s in self._programs.d2h.values()]
         self._host_is_current = True
+        ir._sessions.add(self)
         self._replica_values: dict[str, np.ndarray] = {}
         self._was_attached_stack: list[bool] = []
         self._given_device = not isinstance(device_desc, str) and device_desc.isAttached
@@ -236,6 +237,7 @@ class Session:
         self._need_device()
         replicas = self._programs.replicas
         values = self._state.download()
+        self._own_host()
         for t in self._variables():
             if t.id not in values:
                 continue
@@ -255,6 +257,8 @@ class Session:
         ------
         TypeError
             Another kind of tensor.
+        ValueError
+            A tensor of another Ir.
         """
         return self.get_tensors_data([tensor])[tensor]
 
@@ -266,7 +270,8 @@ class Session:
                 raise TypeError(
                     f"{t!r} is not of type Constant or Variable. get_tensor_data is notsupported for this type."
                 )
-        stale = any(isinstance(t, Variable) and not t._in_sync for t in asked)
+            self._check_own(t)
+        stale = not self._host_is_current and any(isinstance(t, Variable) for t in asked)
         if stale and self._attached and not self._read_only:
             self.weights_to_host()
         return {t: self._host_value(t) for t in asked}
@@ -293,7 +298,7 @@ class Session:
         TypeError
             No variable, or another type than the variable's.
         ValueError
-            Another shape than `tensor.shape_on_host`.
+            Another shape than `tensor.shape_on_host`, or a variable of another Ir.
         NotImplementedError
             A variable that is read for every replica.
         """
@@ -302,10 +307,14 @@ class Session:
     def write_variables_data(self, tensors: dict[Variable, np.ndarray]) -> None:
         """As `write_variable_data`, for several variables with one transfer."""
         on_device = self._attached and self._state.arrays is not None and not self._read_only
-        if on_device and any(not t._in_sync for t in self._variables()):
-            self.weights_to_host()  # keeps what was trained on the device
+        if on_device:
+            if not self._host_is_current:
+                self.weights_to_host()  # keeps what was trained on the device
+            self._own_host()
         for t, data in tensors.items():
-            self._write_host({t: checked_data(t, data)})
+            checked = checked_data(t, data)
+            self._check_own(t)
+            self._write_host({t: checked})
         if on_device:
             self._state.changed(tensors)
         elif self._attached:
@@ -319,6 +328,11 @@ class Session:
             else:
                 t._host = array
             self._replica_values.pop(t.id, None)
+
+    def _check_own(self, t: Tensor) -> None:
+        """A session holds the tensors of its own Ir only (ValueError)."""
+        if t.ir != self._ir:
+            raise ValueError(f"{t!r} belongs to {t.ir!r}, but this session runs {self._ir!r}.")
 
     def _held(self) -> ResidentState:
         """Resident arrays, for checkpoints."""
@@ -429,7 +443,14 @@ class Session:
         for stream, array in outputs.items():
             io.check_target(stream, array)
         for stream, array in self.run(inputs, downcast_inputs).items():
-            io.fill(outputs[stream], array, self._ir.num_host_transfers)
+            io.fill(outputs[stream], array, self._programs.transfers)
+
+    def _own_host(self) -> None:
+        """The host's copies become this device's: other sessions of the Ir upload first what they were given."""
+        for other in self._ir._sessions:
+            if other is not self and other._state.arrays is not None:
+                other._need_device()
+                other._host_is_current = False
 
     def _mark(self, current: bool) -> None:
         """Record whether the host's copies are up to date."""
