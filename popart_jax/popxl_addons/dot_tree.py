@@ -30,7 +30,12 @@ def _is_tree(entry: Any) -> TypeGuard[DotTree[Any]]:
     return isinstance(entry, DotTree)
 
 
-def _checked(key: str | int) -> str:
+def _parts(key: Any) -> list[Any]:
+    """The components of a key; a dotted text has several. What is no key stays one, for `_checked` to refuse."""
+    return key.split(".") if isinstance(key, str) else [key]
+
+
+def _checked(key: Any) -> str:
     """One component of a key: an identifier, or a number as text."""
     if re.fullmatch(r"-\d+", str(key)):
         raise ValueError(f"Numerical key cannot be negative: {key}")
@@ -141,7 +146,7 @@ class DotTree(Generic[L]):
         ValueError
             Invalid key, or a key that is taken while `overwrite` is False. The tree is then unchanged.
         """
-        first, _, rest = str(key).partition(".") if not isinstance(key, int) else (key, "", "")
+        first, *rest = _parts(key)
         name = _checked(first)
         if name in self._map and not overwrite:
             raise ValueError(f"'{name}' already exists")
@@ -150,7 +155,7 @@ class DotTree(Generic[L]):
             return
         nested = self._map.get(name)
         target = nested.copy() if _is_tree(nested) else type(self)()
-        target.insert(rest, value, overwrite)
+        target.insert(".".join(rest), value, overwrite)
         self._map[name] = target
 
     def update(self, values: DotTree[L], overwrite: bool = False) -> None:
@@ -223,16 +228,27 @@ class DotTree(Generic[L]):
 
     @classmethod
     def from_dict(cls: type[CLS], d: Mapping[Any, Any]) -> CLS:
-        """The tree whose entries stand at the (dotted or numeric) keys of a mapping."""
+        """The tree whose entries stand at the (dotted or numeric) keys of a mapping; values that are trees are kept."""
         tree = cls()
+        made = {id(tree)}
         for key, value in d.items():
-            *path, last = str(key).split(".") if not isinstance(key, int) else [key]
+            *path, last = _parts(key)
             level: DotTree[Any] = tree
             for part in path:
-                name = _checked(part)
-                level = level._map.setdefault(name, cls())
+                level = level._below(_checked(part), made)
             level.insert(last, value)
         return tree
+
+    def _below(self, name: str, made: set[int]) -> DotTree[Any]:
+        """The tree at a key, to write into: a copy unless it is one of `made`; ValueError where a leaf is."""
+        found = self._map.get(name)
+        if id(found) in made:
+            return found
+        if found is not None and not _is_tree(found):
+            raise ValueError(f"'{name}' already exists")
+        self._map[name] = type(self)() if found is None else found.copy()
+        made.add(id(self._map[name]))
+        return self._map[name]
 
     def unpack(self) -> tuple[tuple[str, ...], tuple[L, ...]]:
         """Names and leaves, sorted by name."""

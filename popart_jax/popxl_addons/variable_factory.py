@@ -84,9 +84,10 @@ class VariableFactory:
         shard_over: int = 1,
     ) -> None:
         self._elements = _iterate(data_iter)
-        first = _as_array(next(self._elements))
-        self._peeked: list[np.ndarray] = [first]
         self.name = name
+        self._peeked: list[np.ndarray] = []
+        first = self._next()
+        self._peeked.append(first)
         self.by_ref = by_ref
         self.dtype = dtype if dtype is not None else _dtype_of(first)
         self.replica_grouping = replica_grouping or popxl.gcg().ir.replica_grouping()
@@ -157,16 +158,33 @@ class VariableFactory:
         return self.meta_shape if self.meta_shape is not None else self.shape
 
     def _next(self) -> np.ndarray:
-        return self._peeked.pop() if self._peeked else _as_array(next(self._elements))
+        if self._peeked:
+            return self._peeked.pop()
+        try:
+            return _as_array(next(self._elements))
+        except StopIteration:
+            raise ValueError(f"The `data_iter` of the variable factory {self.name!r} has no more elements.") from None
 
     def next_memmap(
         self, memmap_dir: str, name: str, empty: bool = False, read_only_if_exists: bool = False
     ) -> np.memmap:
-        """The data in ``<memmap_dir>/<name>.npy``, a raw file; one that exists is used as it is."""
+        """The data in ``<memmap_dir>/<name>.npy``, a raw file; one that exists is used as it is.
+
+        Raises
+        ------
+        ValueError
+            The file that exists has another size.
+        """
         path = Path(memmap_dir) / f"{name}.npy"
         groups = self.replica_grouping.num_groups
         shape = self._full_shape() if groups == 1 else (groups, *self._full_shape())
         if path.exists():
+            needed = math.prod(shape) * self.dtype.as_numpy().itemsize
+            if path.stat().st_size != needed:  # NumPy would read a part of it, or make it longer
+                raise ValueError(
+                    f"{path} has {path.stat().st_size} bytes, but {name!r} of shape {shape} and type {self.dtype} "
+                    f"takes {needed}: it holds another variable."
+                )
             return np.memmap(path, self.dtype.as_numpy(), "r" if read_only_if_exists else "r+", shape=shape)
         path.parent.mkdir(parents=True, exist_ok=True)
         stored = np.memmap(path, self.dtype.as_numpy(), "w+", shape=shape)

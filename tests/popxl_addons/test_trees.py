@@ -34,11 +34,19 @@ def test_inserting_under_a_taken_key_needs_overwrite_and_changes_nothing():
     assert tree.to_dict() == {"b.c": 2}
     tree.insert("b.d", 3, overwrite=True)
     assert tree.to_dict() == {"b.c": 2, "b.d": 3}
-    for key in ("a b", -1, "x.1a"):
+    for key in ("a b", -1, "x.1a", "x.", None, 1.5):
         with pytest.raises(ValueError):
             tree.insert(key, 0)
     with pytest.raises(AttributeError, match=r"Available Keys: \['b'\]"):
         tree.missing  # noqa: B018
+
+
+def test_a_dictionary_leaves_the_trees_in_it_as_they_are():
+    inner = DotTree(x=1)
+    assert DotTree.from_dict({"a": inner, "a.y.z": 2, "a.y.w": 3}).to_dict() == {"a.x": 1, "a.y.z": 2, "a.y.w": 3}
+    assert inner.to_dict() == {"x": 1}
+    with pytest.raises(ValueError, match="'a' already exists"):
+        DotTree.from_dict({"a": 1, "a.b": 2})
 
 
 def test_clear_keeps_linked_trees():
@@ -74,3 +82,16 @@ def test_shards_and_repeats_are_undone():
     np.testing.assert_array_equal(strided[0], strided[1])
     with pytest.raises(IndexError):
         munging.handle_negative_axis(x, 2)
+
+
+def test_factories_say_what_is_wrong_with_their_data(tmp_path):
+    with popxl.Ir().main_graph:
+        few = addons.VariableFactory([np.zeros(2)], name="few")
+        few.next_data()
+        with pytest.raises(ValueError, match="'few' has no more elements"):
+            few.next_data()
+        addons.VariableFactory(lambda: np.zeros(2)).next_memmap(str(tmp_path), "w")
+        for other in (1, 3):  # NumPy would read a part of the file, or write zeros to it
+            with pytest.raises(ValueError, match="it holds another variable"):
+                addons.VariableFactory(lambda n=other: np.zeros(n)).next_memmap(str(tmp_path), "w")
+        assert (tmp_path / "w.npy").stat().st_size == 8
