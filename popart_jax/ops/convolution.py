@@ -146,7 +146,7 @@ def popart_padding(
 
 
 def check_transposed(data: Sequence[int], expected: int, group: int, weights: Sequence[int], channel_axis: int) -> None:
-    """Refuse a transposed convolution without groups, or of data with other channels than its weights take."""
+    """Refuse a transposed convolution of data with other channels than its weights take, or that can't be grouped."""
     if group < 1:
         raise OpError("group attribute in {Op} must be greater than zero", "ConvTranspose")
     channels = data[channel_axis]
@@ -156,6 +156,8 @@ def check_transposed(data: Sequence[int], expected: int, group: int, weights: Se
             f"shape {listed(weights)}, transposed convolution expects input tensor of size {listed(data)} to have "
             f"{expected} channels."
         )
+    if channels % group:
+        raise popart_exception(f"ConvTranspose: {group} groups do not divide the {channels} channels of the input.")
 
 
 @dataclass(frozen=True)

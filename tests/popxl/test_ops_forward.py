@@ -301,3 +301,20 @@ def test_pools_over_spread_elements_with_a_border():
 def test_the_sign_of_nan_is_zero():
     x = np.array([-2.0, 0.0, 3.0, np.nan], np.float32)
     np.testing.assert_array_equal(forward(ops.sign, x), [-1, 0, 1, 0])
+
+
+def test_dynamic_windows_take_negative_axes():
+    x, at = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([1], np.uint32)
+
+    def both(t, index):
+        part = ops.dynamic_slice(t, index, [-1], [2], True)
+        return part, ops.dynamic_update(t, index, -part, [-1], [2], True)
+
+    part, updated = forward(both, x, at)
+    np.testing.assert_array_equal(part, x[:, 1:])
+    np.testing.assert_array_equal(updated, np.concatenate([x[:, :1], -x[:, 1:]], 1))
+
+
+def test_positions_may_be_numbers_of_numpy():
+    np.testing.assert_array_equal(forward(lambda t: t[np.int64(1)], X), X[1])
+    np.testing.assert_array_equal(forward(lambda t: ops.slice(t, np.int64(1)), X), X[1:])

@@ -15,6 +15,11 @@ import popart_jax.popxl as popxl
 from popart_jax import popart_exception
 from popart_jax.popxl import ops
 
+
+def _index() -> popxl.Tensor:
+    return popxl.constant([0, 1], popxl.int32)
+
+
 Case = tuple[Callable[[popxl.Tensor, popxl.Graph], Any], type[Exception], str]
 CASES: list[Case] = [
     (lambda t, g: popxl.variable(np.zeros(2), "name"), TypeError, "`dtype` must be a type of PopXL"),
@@ -50,6 +55,27 @@ CASES: list[Case] = [
     (lambda t, g: ops.split(t, [0.5, 1.5]), TypeError, r"tuple of whole numbers such as"),
     (lambda t, g: ops.topk(t, -1, 0, True, True), ValueError, r"can't be negative, got \(-1, 3\)"),
     (lambda t, g: ops.remote_load(popxl.remote_buffer((2,), popxl.float32), 0.5), TypeError, "`offset` must be a"),
+    (lambda t, g: ops.sum(t, [1.5]), TypeError, "`axis` must be a whole number, got 1.5"),
+    (lambda t, g: ops.softmax(t, 0.5), TypeError, "`axis` must be a whole number, got 0.5"),
+    (lambda t, g: ops.argmax(t, 0.5), TypeError, "`axis` must be a whole number, got 0.5"),
+    (lambda t, g: ops.slice(t, 0, 1, 1.5), TypeError, "`step` must be a whole number, got 1.5"),
+    (lambda t, g: ops.transpose(t, [0.0, 1.0]), TypeError, "`permutation` must be a whole number, got 0.0"),
+    (lambda t, g: ops.subsample(t, [1.5]), TypeError, "`strides` must be a whole number, got 1.5"),
+    (lambda t, g: ops.nll_loss(t, _index(), ignore_index="x"), TypeError, "`ignore_index` must be a whole number"),
+    (lambda t, g: ops.nll_loss_with_softmax_grad(t, _index(), 1, 1.5), TypeError, "`ignore_index` must be a whole"),
+    (lambda t, g: ops.average_pool(t.reshape((1, 1, 2, 3)), (1.5, 1)), TypeError, "`kernel_size` must be a whole"),
+    (lambda t, g: ops.conv(*[t.reshape((1, 1, 2, 3))] * 2, (1.5, 1)), TypeError, "`stride` must be a whole number"),
+    (lambda t, g: ops.conv(*[t.reshape((1, 1, 2, 3))] * 2, groups=1.5), TypeError, "`groups` must be a whole number"),
+    (lambda t, g: ops.conv_transpose(*[t.reshape((1, 1, 2, 3))] * 2, groups=2), popart_exception, "2 groups do not"),
+    (lambda t, g: ops.group_norm(t, t, t, 0), popart_exception, "0 groups do not divide the channels"),
+    (lambda t, g: ops.group_norm(t, t, t, -1), popart_exception, "-1 groups do not divide the channels"),
+    (lambda t, g: ops.groupedgather(t, _index(), 0, -1), ValueError, "`group_size` must be at least 1, got -1"),
+    (lambda t, g: ops.shaped_dropout(t, popxl.constant([0, 0], popxl.uint32), (4,), 0.5), popart_exception, "aligned"),
+    (lambda t, g: ops.shaped_dropout(t, popxl.constant([0, 0], popxl.uint32), (2, 1, 3), 0.5), popart_exception, "fit"),
+    (lambda t, g: ops.dynamic_update(t, _index(), t, [0], ["x"], True), TypeError, "`sizes` must be a whole number"),
+    (lambda t, g: ops.init((2,), popxl.float32, meta_shape="x"), TypeError, "tuple of whole numbers"),
+    (lambda t, g: ops.print_tensor(t, digits="x"), TypeError, "`digits` must be a whole number, got 'x'"),
+    (lambda t, g: ops.print_tensor(t, separator=["a"]), ValueError, "Parameter separator must be 1 character"),
 ]
 
 

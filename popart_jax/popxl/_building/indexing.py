@@ -18,7 +18,7 @@ def index(t: Tensor, key: Any) -> Tensor:
     if isinstance(key, (bool, str)):
         raise _invalid(key)
     parts = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else None
-    if isinstance(key, (int, slice)) or (parts is not None and all(map(_is_position, parts))):
+    if _is_position(key) or (parts is not None and all(map(_is_position, parts))):
         return _static(t, (cast("Any", key),) if parts is None else parts)
     if not isinstance(key, (Tensor, np.ndarray)) and not dtypes.is_torch(key) and not isinstance(key, Iterable):
         raise _invalid(key)

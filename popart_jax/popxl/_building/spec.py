@@ -28,6 +28,11 @@ def whole_number(name: str, value: Any) -> int:
         raise TypeError(f"`{name}` must be a whole number, got {value!r}.") from None
 
 
+def whole_numbers(name: str, values: Iterable[Any]) -> list[int]:
+    """The values as ints; TypeError with the parameter's name unless all are whole numbers."""
+    return [whole_number(name, v) for v in values]
+
+
 class TensorSpec(Mapping[str, Any]):
     """Description of a tensor; usable as keyword arguments, as in ``popxl.graph_input(**spec)``.
 

@@ -9,6 +9,7 @@ from ...errors import popart_exception
 from ...ops.convolution import check_transposed, transposed
 from .. import dtypes
 from .._building.create import Out, create, infer, result
+from .._building.spec import whole_number, whole_numbers
 from .._internal.values import MultiConvOptions
 from ..context import gir
 from ..tensor import Tensor
@@ -115,17 +116,17 @@ def _geometry(
     if weight.rank != t.rank or n < 1:
         raise popart_exception(f"Conv: data of rank {t.rank} and weights of rank {weight.rank} do not fit")
     return {
-        "strides": _per_axis(stride, n, 1),
-        "pads": _per_axis(padding, 2 * n, 0),
-        "dilations": _per_axis(dilation, n, 1),
-        "group": int(groups or 1),
+        "strides": _per_axis("stride", stride, n, 1),
+        "pads": _per_axis("padding", padding, 2 * n, 0),
+        "dilations": _per_axis("dilation", dilation, n, 1),
+        "group": whole_number("groups", groups or 1),
         "auto_pad": pad_name(pad_type),
     }
 
 
-def _per_axis(given: Sequence[int] | None, n: int, default: int) -> list[int]:
+def _per_axis(name: str, given: Sequence[int] | None, n: int, default: int) -> list[int]:
     """A value per axis; equal values, such as the two-dimensional defaults, are adapted to the number of axes."""
-    listed = [default] * n if given is None else [int(v) for v in given]
+    listed = [default] * n if given is None else whole_numbers(name, given)
     if len(listed) != n and len(set(listed)) == 1:
         return [listed[0]] * n
     return listed
@@ -213,6 +214,6 @@ def _transposed(
 ) -> dict[str, Any]:
     return {
         **_geometry(t, weight, stride, padding, dilation, groups, pad_type),
-        "output_padding": [int(p) for p in extra or ()],
-        "output_shape": [int(d) for d in shape or ()],
+        "output_padding": whole_numbers("output_padding", extra or ()),
+        "output_shape": whole_numbers("output_shape", shape or ()),
     }

@@ -9,6 +9,7 @@ from ...enums import ScatterReduction
 from ...errors import popart_exception
 from .. import dtypes
 from .._building.create import Out, create, like, result
+from .._building.spec import whole_number, whole_numbers
 from ..tensor import Constant, Tensor
 from .utils import axis_within, check_operands, handle_negative_axis
 
@@ -45,7 +46,7 @@ def _gather(
     check_operands(t=t, indices=indices)
     if not indices.dtype.is_int:
         raise TypeError(f"The indices of a gather must be whole numbers, got {indices!r}.")
-    lead = 1 if groups > 1 else 0
+    lead = 1 if _at_least_one(groups) > 1 else 0
     if not -t.rank <= axis < t.rank:
         bounds = f"[{-t.rank}, {t.rank - 1}]"
         raise popart_exception(f"GatherOp::setup axis = {axis} is outside the acceptable range {bounds}")
@@ -60,6 +61,13 @@ def _gather(
     attributes = {"axis": axis, "group_size": groups, "zero_oor": int(zero)}
     options = {"available_memory_proportion": amp}
     return result(create(op_type, [t, indices], [Out(name, shape, t.dtype)], attributes, options=options))
+
+
+def _at_least_one(group_size: int) -> int:
+    number = whole_number("group_size", group_size)
+    if number < 1:
+        raise ValueError(f"`group_size` must be at least 1, got {group_size}.")
+    return number
 
 
 def scatter(
@@ -143,7 +151,7 @@ def grouped_scatter_reduce(
         bounds = f"[{-data.rank}, {data.rank - 1}]"
         raise popart_exception(f"ScatterReduceOp::setup axis = {axis} is outside the acceptable range {bounds}")
     axis = handle_negative_axis(data, axis)
-    if group_size > 1 and axis == 0:
+    if _at_least_one(group_size) > 1 and axis == 0:
         axis = 1
     if initial_values is not None and initial_values.rank != data.rank:
         raise popart_exception(f"scatter_reduce: {initial_values!r} and {data!r} differ in rank")
@@ -152,13 +160,14 @@ def grouped_scatter_reduce(
     if axis_size is None:
         assert initial_values is not None
         axis_size = initial_values.shape[axis]
+    axis_size = whole_number("axis_size", axis_size)
     whole = data if initial_values is None else initial_values  # the data may be a smaller block
-    shape = (*whole.shape[:axis], int(axis_size), *whole.shape[axis + 1 :])
+    shape = (*whole.shape[:axis], axis_size, *whole.shape[axis + 1 :])
     attributes: dict[str, Any] = {
         "axis": axis,
-        "axis_size": int(axis_size),
+        "axis_size": axis_size,
         "reduction": reduction,
-        "group_size": int(group_size),
+        "group_size": group_size,
         "enable_index_broadcast": int(enable_index_broadcast),
     }
     inputs = [data, indices] + ([] if initial_values is None else [initial_values])
@@ -187,12 +196,13 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
 def dynamic_slice(t: Tensor, index: Tensor, axes: list[int], sizes: list[int], no_overlap: bool) -> Tensor:
     """The window of `sizes` along `axes` that starts at a run-time index."""
     check_operands(t=t, index=index)
+    axes, sizes = [axis_within("dynamic_slice", t, a) for a in axes], whole_numbers("sizes", sizes)
     if len(axes) != len(sizes):
         raise popart_exception(f"dynamic_slice: axes {list(axes)} and sizes {list(sizes)} differ in number")
     shape = list(t.shape)
     for axis, size in zip(axes, sizes, strict=True):
-        shape[axis_within("dynamic_slice", t, axis)] = int(size)
-    attributes = {"axes": list(axes), "sizes": list(sizes), "no_overlap": int(no_overlap)}
+        shape[axis] = size
+    attributes = {"axes": axes, "sizes": sizes, "no_overlap": int(no_overlap)}
     return result(create("DynamicSlice", [t, index], [Out("dynamic_slice_out", tuple(shape), t.dtype)], attributes))
 
 
@@ -221,7 +231,8 @@ def _dynamic_update(
 ) -> Tensor:
     check_operands(t=t, index=index, t_update=t_update)
     inplace = "Inplace" in op_type
-    attributes = {"axes": list(axes), "sizes": list(sizes), "no_overlap": int(no_overlap)}
+    windows = {"axes": [handle_negative_axis(t, a) for a in axes], "sizes": whole_numbers("sizes", sizes)}
+    attributes = {**windows, "no_overlap": int(no_overlap)}
     out = like(t, "dynamicupdateinplace_out" if inplace else "dynamic_update_out")
     return result(create(op_type, [t, index, t_update], [out], attributes, writes=[(0, 0)] if inplace else ()))
 

@@ -12,6 +12,7 @@ from ...model.op_names import listed
 from ...ops.dropout import check_ratio
 from .. import dtypes
 from .._building.create import Out, create, infer, like, result
+from .._building.spec import checked_shape, whole_number, whole_numbers
 from .._internal.enums import AutoPad, ReductionType
 from ..tensor import Tensor, constant
 from . import _names, _shapes
@@ -51,18 +52,18 @@ def _pool(
     n = len(kernel)
     rule = PAD_NAMES[auto_pad]
     attributes = {
-        "kernel_shape": [int(k) for k in kernel],
-        "strides": [int(s) for s in stride or (1,) * n],
-        "pads": [int(p) for p in padding or (0,) * (2 * n)],
-        "dilations": [int(d) for d in dilation or (1,) * n],
+        "kernel_shape": whole_numbers("kernel_size", kernel),
+        "strides": whole_numbers("stride", stride or (1,) * n),
+        "pads": whole_numbers("padding", padding or (0,) * (2 * n)),
+        "dilations": whole_numbers("dilation", dilation or (1,) * n),
         "auto_pad": rule,
         "ceil_mode": int(ceil_mode),
     }
     runs = None
     if any(out_pads or ()) or any(d != 1 for d in in_dilations or ()):
         runs = ("popxl", f"Dilated{op_type}", 1)
-        attributes["in_dilations"] = [int(d) for d in in_dilations or (1,) * n]
-        attributes["out_pads"] = [int(p) for p in out_pads or (0,) * (2 * n)]
+        attributes["in_dilations"] = whole_numbers("in_dilations", in_dilations or (1,) * n)
+        attributes["out_pads"] = whole_numbers("out_pads", out_pads or (0,) * (2 * n))
     sizes = infer(op_type, [t], attributes, runs=runs)[0][0]
     name = op_type.lower() + "_out"
     return result(create(op_type, [t], [Out(name, sizes, t.dtype)], attributes, runs=runs))
@@ -98,12 +99,13 @@ def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: fl
     The operator also gives mean and inverse standard deviation, shape (N * num_groups,), which are not returned.
     """
     check_operands(t=t, weight=weight, bias=bias)
-    if t.rank < 2 or t.shape[1] % num_groups:
+    num_groups = whole_number("num_groups", num_groups)
+    if t.rank < 2 or num_groups < 1 or t.shape[1] % num_groups:
         raise popart_exception(f"group_norm: {num_groups} groups do not divide the channels of {list(t.shape)}")
     stats = (t.shape[0] * num_groups,)
     outs = [like(t, "group_norm_out"), Out("group_norm_mean", stats, t.dtype),
             Out("group_norm_inv_std_dev", stats, t.dtype)]  # fmt: skip
-    attributes = {"num_groups": int(num_groups), "epsilon": float(eps)}
+    attributes = {"num_groups": num_groups, "epsilon": float(eps)}
     return result(create("GroupNormalization", [t, weight, bias], outs, attributes))
 
 
@@ -122,7 +124,9 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
 def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: float) -> Tensor:
     """Dropout whose mask has `shape` and is broadcast to t."""
     check_operands(t=t, seed_tensor=seed_tensor)
-    attributes = {"shape": [int(d) for d in shape], "ratio": check_ratio(float(ratio))}
+    attributes = {"shape": list(checked_shape(shape)), "ratio": check_ratio(float(ratio))}
+    if _shapes.aligned("ShapedDropout", attributes["shape"], t.shape) != t.shape:
+        raise popart_exception(f"shaped_dropout: a mask of shape {listed(attributes['shape'])} does not fit {t!r}")
     return result(create("ShapedDropout", [t, seed_tensor], [like(t, "shapeddropout_out")], attributes))
 
 
@@ -141,9 +145,9 @@ def roi_align(
             raise popart_exception(f"The size of input {what} must be {rank}")
     if rois.shape[0] != batch_index.shape[0]:
         raise popart_exception(f"roi_align: {rois.shape[0]} regions, but {batch_index.shape[0]} indices of images")
-    height, width = (int(s) for s in output_size)
+    height, width = whole_numbers("output_size", output_size)
     attributes = {"output_height": height, "output_width": width, "spatial_scale": float(spatial_scale),
-                  "sampling_ratio": int(sampling_ratio)}  # fmt: skip
+                  "sampling_ratio": whole_number("sampling_ratio", sampling_ratio)}  # fmt: skip
     out = Out("roi_align_out", (rois.shape[0], t.shape[1], height, width), t.dtype)
     return result(create("RoiAlign", [t, rois, batch_index], [out], attributes))
 
@@ -206,6 +210,10 @@ def reduction_name(name: str) -> str:
     return REDUCTION_MAP[name].name
 
 
+def _ignored(ignore_index: int | None) -> int | None:
+    return None if ignore_index is None else whole_number("ignore_index", ignore_index)
+
+
 def _check_labels(op_type: str, probs: Tensor, labels: Tensor) -> None:
     if not labels.dtype.is_int:
         raise popart_exception(
@@ -242,8 +250,8 @@ def nll_loss(
     check_operands(probs=probs, labels=labels)
     attributes: dict[str, Any] = {
         "reduction": reduction_name(reduction),
-        "inputIsLogProbability": int(log_prob),
-        "ignoreIndex": ignore_index,
+        "inputIsLogProbability": int(bool(log_prob)),
+        "ignoreIndex": _ignored(ignore_index),
     }
     _check_labels("Nll", probs, labels)
     out = Out("loss", labels.shape if reduction == "none" else (), probs.dtype)
@@ -269,7 +277,10 @@ def nll_loss_with_softmax_grad(
     if not isinstance(loss_grad, Tensor):
         loss_grad = constant(loss_grad, dtypes.float32)
     check_operands(probs=probs, labels=labels, loss_grad=loss_grad)
-    attributes: dict[str, Any] = {"reduction": reduction_name(reduction), "ignoreIndex": ignore_index}
+    attributes: dict[str, Any] = {
+        "reduction": reduction_name(reduction),
+        "ignoreIndex": _ignored(ignore_index),
+    }
     outs = [Out("loss", labels.shape if reduction == "none" else (), probs.dtype), like(probs, "dx")]
     op = create("NlllWithSoftmaxGradDirect", [probs, labels, loss_grad], outs, attributes)
     return result(op), result(op, 1)

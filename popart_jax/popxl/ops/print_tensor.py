@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .._building.create import create, like, result
+from .._building.spec import whole_number
 from .._internal.enums import FloatFormat as _FloatFormat
 from .._internal.values import PrintTensorFmt as PrintTensorFmt
 from ..tensor import Tensor
@@ -50,16 +51,18 @@ def print_tensor(
     """
     check_operands(t=t)
     for name, text in (("separator", separator), ("open_bracket", open_bracket), ("close_bracket", close_bracket)):
-        if len(text) != 1:
-            raise ValueError(f"Parameter {name} must be 1 character exactly. Not length {len(text)} and value {text}.")
+        if not isinstance(text, str) or len(text) != 1:
+            raise ValueError(
+                f"Parameter {name} must be 1 character exactly. Not length {len(str(text))} and value {text}."
+            )
     attributes = {
         "title": f"print_{t.name}" if title is None else title,
         "print_self": int(print_self),
         "print_gradient": int(print_gradient),
-        "summariseThreshold": summarise_threshold,
-        "edgeItems": edge_items,
-        "maxLineWidth": max_line_width,
-        "digits": digits,
+        "summariseThreshold": whole_number("summarise_threshold", summarise_threshold),
+        "edgeItems": whole_number("edge_items", edge_items),
+        "maxLineWidth": whole_number("max_line_width", max_line_width),
+        "digits": whole_number("digits", digits),
         "floatFormat": int(FLOAT_FORMAT_MAP[float_format]),
         "separator": separator,
         "openBracket": open_bracket,

@@ -9,7 +9,7 @@ from ...model.op_names import listed
 from ...ops.join import check_concat
 from .. import dtypes
 from .._building.create import Out, create, like, result
-from .._building.spec import checked_shape
+from .._building.spec import checked_shape, whole_number, whole_numbers
 from ..context import gcg
 from ..tensor import Tensor
 from . import _names, _shapes
@@ -101,7 +101,7 @@ def transpose_(t: Tensor, permutation: Iterable[int] | None = None) -> Tensor:
 
 
 def _transpose(t: Tensor, permutation: Iterable[int] | None, view: bool) -> Tensor:
-    order = tuple(reversed(range(t.rank))) if permutation is None else tuple(int(p) for p in permutation)
+    order = tuple(reversed(range(t.rank))) if permutation is None else tuple(whole_numbers("permutation", permutation))
     if large := tuple(p for p in order if p >= t.rank):
         raise ValueError(f"Values in permutation must be less than the tensor's rank {t.rank}. Found {large}")
     check_operands(t=t)
@@ -161,7 +161,7 @@ def process_args(
         The lists have different lengths.
     """
     lists: list[list[int | None] | None] = [
-        [x] if isinstance(x, int) else None if x is None else list(x) for x in (start, stop, step, axis)
+        None if x is None else list(x) if isinstance(x, Iterable) else [x] for x in (start, stop, step, axis)
     ]
     n = next(len(x) for x in lists if x is not None)
     for name, x in zip(("start", "stop", "step", "axis"), lists, strict=True):
@@ -169,7 +169,7 @@ def process_args(
             raise ValueError(f"All inputs must have same length. `{name}` has length {len(x)} != {n}.")
     whole: list[int | None] = [None] * n
     starts, stops, steps, axes = (whole if x is None else x for x in lists)
-    return starts, stops, steps, [i if a is None else int(a) for i, a in enumerate(axes)]
+    return starts, stops, steps, [i if a is None else whole_number("axis", a) for i, a in enumerate(axes)]
 
 
 def slice_op(
@@ -186,7 +186,7 @@ def slice_op(
     shape = list(t.shape)
     numbers = [handle_negative_axis(t, a) for a in axes]
     for a, start, stop, step in zip(numbers, starts, stops, steps, strict=True):
-        stride = 1 if step is None else int(step)
+        stride = 1 if step is None else whole_number("step", step)
         if stride not in (1, -1):
             raise popart_exception(
                 f"Please enable pattern \"Slice2SliceSubsample\" first. Invalid 'step' value, {stride}, in "
@@ -216,7 +216,8 @@ def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
         More strides than axes.
     """
     check_operands(t=t)
-    listed = [strides] if isinstance(strides, int) else strides if isinstance(strides, list) else list(strides)
+    listed = strides if isinstance(strides, list) else [strides] if isinstance(strides, int) else list(strides)
+    whole_numbers("strides", listed)
     if len(listed) > t.rank:
         raise ValueError("The length of subsample `strides` must not be greater than the rank of the input tensor.")
     listed += [1] * (t.rank - len(listed))
@@ -405,5 +406,5 @@ def init(
         raise ValueError(f"Unknown init_type: {init_type}")
     gcg()
     dims = checked_shape(shape)
-    out = Out(name or "t", dims, dtype, tuple(meta_shape or ()))
+    out = Out(name or "t", dims, dtype, checked_shape(meta_shape or ()))
     return result(create("Init", [], [out], {"shape": dims, "dtype": dtype}, options={"init_type": init_type}))

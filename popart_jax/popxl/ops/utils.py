@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, SupportsIndex
+from typing import Any
 
 from ...errors import popart_exception
 from .. import dtypes
 from .._building.bindings import operators
 from .._building.checks import check_in_graph as check_in_graph
 from .._building.checks import check_tensor_ipu_and_tile_set as check_tensor_ipu_and_tile_set
+from .._building.spec import whole_number
 from .._internal.values import OptionalDataType, OptionalFloat, OptionalInt, OptionalInt64Vector
 from ..context import gcg
 from ..tensor import Tensor
@@ -32,12 +33,14 @@ def cast_if_needed(t: Tensor, data_type: dtypes.dtype) -> Tensor:
 
 
 def handle_negative_axis(t: Tensor, axis: int) -> int:
-    """An axis counted from the front."""
-    return t.rank + axis if axis < 0 else axis
+    """An axis counted from the front; TypeError unless it is a whole number."""
+    number = whole_number("axis", axis)
+    return t.rank + number if number < 0 else number
 
 
 def axis_within(what: str, t: Tensor, axis: int, more: int = 0) -> int:
     """An axis counted from the front, of the tensor's axes and `more` new ones; popart_exception when it is none."""
+    axis = whole_number("axis", axis)
     rank = max(t.rank + more, 1)  # a scalar counts as one element
     if not -rank <= axis < rank:
         raise popart_exception(f"{what}: axis {axis} of {t!r} is outside the acceptable range [{-rank}, {rank - 1}]")
@@ -48,8 +51,7 @@ def handle_axes(t: Tensor, axis: int | Iterable[int] | None) -> list[int]:
     """Axes counted from the front; None means all."""
     if axis is None:
         return list(range(t.rank))
-    axes = [int(axis)] if isinstance(axis, SupportsIndex) else list(axis)
-    return [handle_negative_axis(t, a) for a in axes]
+    return [handle_negative_axis(t, a) for a in (axis if isinstance(axis, Iterable) else [axis])]
 
 
 def convert_optional_float(v: float | None) -> OptionalFloat:
