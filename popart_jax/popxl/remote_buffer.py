@@ -84,7 +84,7 @@ class RemoteBuffer:
 
     @meta_shape.setter
     def meta_shape(self, value: tuple[int, ...]) -> None:
-        self._meta_shape = tuple(value)
+        self._meta_shape = checked_shape(value)
 
     def set_remote_buffer_info(self, tensor_dtype: Dtype, tensor_shape: tuple[int, ...], entries: int) -> None:
         """Replace type, shape and number of entries."""

@@ -88,6 +88,21 @@ class ReplicaGrouping:
         self._ir, self._assignment, self._stride, self._group_size = owner, assignment, stride, size
         return self
 
+    @classmethod
+    def _chosen(cls, given: ReplicaGrouping | None, owner: Replicated) -> ReplicaGrouping:
+        """A grouping that a program gave, by default the one of all replicas.
+
+        What is no grouping raises TypeError; one of another Ir, or of another number of replicas, ValueError.
+        """
+        if given is None:
+            return owner.replica_grouping()
+        if not isinstance(given, ReplicaGrouping):
+            raise TypeError(f"Value must be of type popxl.ReplicaGrouping. Type: {type(given)}. Value: {given}.")
+        if given._ir != owner or len(given._assignment) != owner.replication_factor:
+            count = owner.replication_factor
+            raise ValueError(f"{given!r} of {given._ir!r} does not fit {owner!r}, which has {count} replicas.")
+        return given
+
     @property
     def stride(self) -> int:
         """Distance between neighbours of a group; NotImplementedError when it varies."""

@@ -39,6 +39,10 @@ class Stream:
         return self
 
     @property
+    def _ir(self) -> Any:
+        return self._stream_tensor.ir
+
+    @property
     def dtype(self) -> Dtype:
         """Element type."""
         return self._stream_tensor.dtype

@@ -8,6 +8,7 @@ from typing import Any
 from .._internal.enums import TileSet
 from .._internal.placement import placement
 from ..graph import Graph
+from .context import get_current_context
 from .tensor import TILE_SET_MAP, Tensor
 
 
@@ -16,6 +17,15 @@ def check_kind(kind: type, **arguments: Any) -> None:
     for name, value in arguments.items():
         if not isinstance(value, kind):
             raise TypeError(f"`{name}` must be a popxl.{kind.__name__}, got {value!r} of type {type(value).__name__}.")
+
+
+def check_own(kind: type, **arguments: Any) -> None:
+    """`check_kind` of graphs, streams and buffers, which must be of the current Ir (ValueError)."""
+    check_kind(kind, **arguments)
+    current = get_current_context().ir
+    for name, value in arguments.items():
+        if value._ir != current:
+            raise ValueError(f"`{name}` {value!r} belongs to {value._ir!r}, but the current one is {current!r}.")
 
 
 def check_in_graph(graph: Graph, *args: Any, **tensors: Any) -> None:

@@ -17,7 +17,7 @@ from ..graph import Graph
 from ..remote_buffer import RemoteBuffer, remote_buffer
 from ..replica_grouping import ReplicaGrouping
 from .bindings import above, operators
-from .checks import check_kind
+from .checks import check_own
 from .tensor import Constant, HostScalarTensor, Tensor, TensorLike, Variable
 
 Retrieval = Literal["one_per_group", "all_replicas"]
@@ -58,7 +58,7 @@ def variable(
         Float8 arguments without a float8 type.
     """
     host = host_array(data, dtype, downcast, replica_grouping, log2_scale, nan_on_overflow)
-    grouping = replica_grouping or gcg().ir.replica_grouping()
+    grouping = ReplicaGrouping._chosen(replica_grouping, gcg().ir)
     return _make(host, grouping, retrieval_mode, name, _member_shape(host, grouping))
 
 
@@ -181,7 +181,7 @@ def remote_variable(
     ValueError
         The conditions of `variable` are not met.
     """
-    check_kind(RemoteBuffer, remote_buffer=remote_buffer)
+    check_own(RemoteBuffer, remote_buffer=remote_buffer)
     made = variable(data, dtype, name, downcast, replica_grouping, retrieval_mode, log2_scale, nan_on_overflow)
     made._remote = RemotePlace(remote_buffer.remote_buffer_id, offset, None)
     return made
@@ -207,7 +207,8 @@ def remote_replica_sharded_variable(
         There is one replica only, or the buffer is for tensors of another shape.
     """
     _check_replicas()
-    grouping = replica_grouping or gcg().ir.replica_grouping()
+    check_own(RemoteBuffer, remote_buffer=remote_buffer)
+    grouping = ReplicaGrouping._chosen(replica_grouping, gcg().ir)
     host = host_array(data, dtype, downcast, grouping, log2_scale, nan_on_overflow)
     return _sharded(host, remote_buffer, offset, name, grouping, retrieval_mode)
 
@@ -265,7 +266,7 @@ def replica_sharded_buffer(
     ValueError
         `shard_over` exceeds or does not divide the group.
     """
-    grouping = replica_grouping or gcg().ir.replica_grouping()
+    grouping = ReplicaGrouping._chosen(replica_grouping, gcg().ir)
     over = grouping.group_size if shard_over is None else shard_over
     if not 0 < over <= grouping.group_size:
         raise ValueError(
@@ -301,7 +302,7 @@ def replica_sharded_variable(
         The variable, for reading and writing by the session; the shard, for the program.
     """
     _check_replicas()
-    grouping = replica_grouping or gcg().ir.replica_grouping()
+    grouping = ReplicaGrouping._chosen(replica_grouping, gcg().ir)
     host = host_array(data, dtype, downcast, grouping, log2_scale, nan_on_overflow)
     kind = dtypes.dtype.as_dtype(host.dtype)
     buffer = replica_sharded_buffer(host.shape, kind, grouping, shard_over)

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 def prepare(owner: Ir) -> None:
     """Clean up, apply the mandatory patterns, check order and executability; the Ir is frozen afterwards.
 
-    In-place updates that are not ordered, graphs that call themselves, and operators without executable form, raise
-    popart_exception.
+    In-place updates that are not ordered, graphs that call themselves, operators without executable form, and those
+    for another number of replicas, raise popart_exception.
     """
+    _check_replicas(owner)
     refuse_recursion(owner.main_graph)
     remove_unreachable_graphs(owner)
     for graph in list(owner._graphs.values()):
@@ -39,6 +40,28 @@ def prepare(owner: Ir) -> None:
                 refused.add_note(f"{op.debugName()} can't be run")
                 raise refused
     owner._prepared = True
+
+
+def _check_replicas(owner: Ir) -> None:
+    """Operators and variables are for the replicas that the Ir has; what all replicas share follows their number."""
+    replicas = owner.replication_factor
+    for t in owner.main_graph.variables:
+        made = len(t.replica_grouping.assignment)
+        if made != replicas and t.replica_grouping.num_groups > 1:
+            raise _too_late(repr(t), made, replicas)
+        if made != replicas:
+            t._grouping = owner.replica_grouping()
+    for graph in owner._graphs.values():
+        for op in graph._ops.values():
+            groups = op._node.attributes.get("groups")
+            if groups is not None and groups.value[0] != replicas:
+                raise _too_late(op.debugName(), groups.value[0], replicas)
+
+
+def _too_late(what: str, made: int, replicas: int) -> popart_exception:
+    return popart_exception(
+        f"{what} was made for {made} replicas, but the Ir has {replicas}: set the replication factor before."
+    )
 
 
 def _computes_with_float8(op: Op) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import popart_exception
-from .._building.checks import check_kind
+from .._building.checks import check_own
 from .._building.create import create, like
 from .._internal.modified import mark_modified
 from .._internal.operands import Values, connected, tensor_at
@@ -172,7 +172,7 @@ def prepare_inputs(
 
     `name` is the word for the graph in messages: called, then_branch or else_branch.
     """
-    check_kind(Graph, graph=graph)
+    check_own(Graph, graph=graph)
     parent, targets = gcg(), graph.inputs
     flat = [y for x in inputs for y in (x if _is_group(x) else [x])]
     if len(flat) > len(targets):

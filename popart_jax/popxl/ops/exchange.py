@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from .. import dtypes
-from .._building.checks import check_kind
+from .._building.checks import check_own
 from .._building.create import Out, create, like, result
 from .._building.spec import whole_number
 from .._internal.enums import CodeLocation, TileSet
 from .._internal.exchange import state_of
 from .._internal.placement import placement
 from ..context import gcg, get_current_context
+from ..graph import Graph
 from ..remote_buffer import RemoteBuffer
 from ..streams import DeviceToHostStream, HostToDeviceStream
 from ..tensor import Tensor, constant
 from .shaping import init
 from .utils import check_operands
-
-if TYPE_CHECKING:
-    from ..graph import Graph
 
 CODE_LOCATION = Literal["executable", "io_buffer", "compute_buffer"]
 TO_IR_ENUM_MAP = {
@@ -45,7 +43,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
     name : str, optional
         Base of the tensors' names; default the stream's name.
     """
-    check_kind(HostToDeviceStream, h2d_stream=h2d_stream)
+    check_own(HostToDeviceStream, h2d_stream=h2d_stream)
     base = name or h2d_stream._stream_tensor.name
     start = init(h2d_stream.shape, h2d_stream.dtype, f"{base}_init", "undef")
     out = Out(f"{base}_hostload", h2d_stream.shape, h2d_stream.dtype)
@@ -60,7 +58,7 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
     ValueError
         Shape or type differ from the stream's.
     """
-    check_kind(DeviceToHostStream, d2h_stream=d2h_stream)
+    check_own(DeviceToHostStream, d2h_stream=d2h_stream)
     check_operands(t=t)
     if t.dtype != d2h_stream.dtype:
         raise ValueError(
@@ -96,7 +94,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     name : str, optional
         Base of the tensors' names.
     """
-    check_kind(RemoteBuffer, remote_buffer=remote_buffer)
+    check_own(RemoteBuffer, remote_buffer=remote_buffer)
     at = _offset(offset)
     check_operands(offset=at)
     base = name or f"id_{remote_buffer.remote_buffer_id}_offset_{at.name}"
@@ -109,7 +107,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
 
 def _entry(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
     """The offset of an entry that `t` fits, as a tensor."""
-    check_kind(RemoteBuffer, remote_buffer=remote_buffer)
+    check_own(RemoteBuffer, remote_buffer=remote_buffer)
     at = _offset(offset)
     check_operands(offset=at, t=t)
     remote_buffer.validate_tensor_matches_buffer(t)
@@ -166,9 +164,10 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
                 f'Could not infer the ipu for Tensor to be copied "{t}" . '
                 "Please specify `source` when copying for this tensor."
             )
+    source, destination = whole_number("source", source), whole_number("destination", destination)
     settings = get_current_context()._get_op_settings("IpuCopy")
     settings.vgraphId = source
-    options = {"source": int(source), "destination": int(destination)}
+    options = {"source": source, "destination": destination}
     out = like(t, f"{t.name}_c{destination}")
     return result(create("IpuCopy", [t], [out], options=options, settings=settings))
 
@@ -192,6 +191,7 @@ def remote_code_load(graph: Graph, destination: CODE_LOCATION) -> None:
     NotImplementedError
         Another destination than 'executable'.
     """
+    check_own(Graph, graph=graph)
     if graph == gcg():
         raise ValueError(f"The remote_code_load op cannot load the code for the graph it resides in ({graph.id}).")
     if destination != "executable":

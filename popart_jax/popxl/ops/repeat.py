@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ...errors import popart_exception
 from .. import dtypes
-from .._building.checks import check_kind
+from .._building.checks import check_own
 from .._building.create import create, like
 from .._building.spec import whole_number
 from ..context import _apart, get_current_context
@@ -39,7 +39,7 @@ def repeat_with_info(
     check_inputs: bool = True,
 ) -> CallSiteInfo:
     """As `repeat`, returning the site; its graph is a wrapper with two more inputs and one more output."""
-    check_kind(Graph, graph=graph)
+    check_own(Graph, graph=graph)
     repeat_count = whole_number("repeat_count", repeat_count)
     if repeat_count < 0:
         raise ValueError(f"Repeat count must be >= 0. Repeat count: {repeat_count}. Graph: {graph!r}")

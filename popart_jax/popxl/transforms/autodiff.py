@@ -51,6 +51,9 @@ def autodiff(
     """
     check_kind(Graph, graph=graph)
     infos = dict(called_graphs_grad_info or {})
+    for called, info in infos.items():
+        check_kind(Graph, called_graphs_grad_info=called)
+        check_kind(GradGraphInfo, called_graphs_grad_info=info)
     provided = None if grads_provided is None else list(grads_provided)
     required = None if grads_required is None else list(grads_required)
     info = differentiate(graph, provided, required, infos)

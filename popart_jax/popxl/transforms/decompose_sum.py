@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .._building.checks import check_kind
 from .._building.create import Out, create, result
 from .._internal.rewrite import insert_before, take_over
 from ..context import in_sequence
+from ..graph import Graph
 
 if TYPE_CHECKING:
     from .._internal.op import Op
-    from ..graph import Graph
 
 __all__ = ["decompose_sum"]
 
@@ -25,6 +26,7 @@ def decompose_sum(graph: Graph) -> Graph:
     Graph
         The same graph.
     """
+    check_kind(Graph, graph=graph)
     for op in [op for op in list(graph._ops.values()) if op.opType() == "Sum" and len(op._inputs()) > 2]:
         _decompose(graph, op)
     return graph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ....errors import popart_exception
 from ....model.variable_settings import CommGroup as CommGroup
@@ -13,12 +13,10 @@ from ..._internal.enums import CommGroupType as CommGroupType
 from ..._internal.placement import placement
 from ..._internal.virtual import module as _make_module
 from ...context import gcg
+from ...replica_grouping import ReplicaGrouping
 from ...tensor import Tensor
 from ..shaping import reshape, transpose
 from ..utils import axis_within, check_in_graph, check_operands
-
-if TYPE_CHECKING:
-    from ...replica_grouping import ReplicaGrouping
 
 __all__ = [
     "CommGroup",
@@ -72,9 +70,11 @@ def group_of(group: ReplicaGrouping | None) -> ReplicaGrouping:
     NotImplementedError
         The grouping has no constant stride.
     ValueError
-        Replicas are left over.
+        Replicas are left over, or the grouping is of another Ir.
+    TypeError
+        It is no grouping.
     """
-    grouping = group or gcg().ir.replica_grouping()
+    grouping = ReplicaGrouping._chosen(group, gcg().ir)
     if not grouping.is_const:
         raise NotImplementedError(
             "This ReplicaGrouping has a non-constant stride and has no PopART C++ representation. "
@@ -208,7 +208,7 @@ def replicated_all_gather(
     Raises
     ------
     ValueError
-        `axis` is no int; unknown `output_shape`.
+        `axis` is no int; unknown `output_shape`; 'meta_shape' of a tensor that is no shard.
     NotImplementedError
         A grouping without constant stride.
     """
@@ -223,6 +223,8 @@ def replicated_all_gather(
     if output_shape == "auto":
         output_shape = "meta_shape" if t.meta_shape else "concat"
     if output_shape == "meta_shape":
+        if not t.meta_shape and t.nelms * grouping.group_size > 1:
+            raise ValueError(f"output_shape 'meta_shape' needs a shard, but {t!r} has no meta_shape.")
         return all_gather(t, grouping, t.meta_shape, f"{t.name}_all_gathered")
     axis = axis_within("replicated_all_gather", t, axis)
     n = grouping.group_size
