@@ -240,5 +240,8 @@ def is_torch(x: Any) -> builtins.bool:
 
 
 def untorched(x: Any) -> Any:
-    """A torch tensor as an array; anything else as it is."""
-    return x.detach().cpu().numpy() if is_torch(x) else x
+    """A torch tensor as an array, bfloat16 as float32; anything else as it is."""
+    if not is_torch(x):
+        return x
+    host = x.detach().cpu()
+    return (host.float() if str(host.dtype) == "torch.bfloat16" else host).numpy()

@@ -87,18 +87,16 @@ def _narrowed(array: np.ndarray, narrow: np.dtype) -> np.ndarray:
 
 
 def _raw(x: Any) -> np.ndarray:
-    if dtypes.is_torch(x):
-        return x.detach().cpu().numpy()
-    if isinstance(x, np.ndarray):
-        return cast("np.ndarray", x)
     if isinstance(x, (list, tuple)):
         parts = cast("Sequence[Any]", x)
         if any(dtypes.is_torch(e) for e in parts):
             return np.stack([_raw(e) for e in parts])
-    array = np.asarray(cast("Any", x))
-    if array.dtype == object:
+    array = np.asarray(cast("Any", dtypes.untorched(x)))
+    if array.dtype == object and not isinstance(x, np.ndarray):
         raise TypeError(f"{x!r} can't become an array of numbers")
-    return array
+    if array.dtype.name == "bfloat16":
+        return array.astype(np.float32)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def _to_fp8(array: np.ndarray, source: Any, dtype: dtypes.dtype, scale: int, nan_on_overflow: bool) -> np.ndarray:

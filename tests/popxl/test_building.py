@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -245,6 +246,22 @@ def test_dtypes():
         popxl.dtype()
     with pytest.raises(ValueError):
         popxl.dtype.as_dtype("no such type")
+
+
+def test_data_of_other_machines_and_frameworks():
+    """Big-endian numbers of files, and bfloat16, which NumPy and PopXL lack."""
+    torch = pytest.importorskip("torch")
+    x = np.array([1.5, -2.0])
+    with popxl.Ir().main_graph:
+        for given, dtype in (
+            (x.astype(">f8"), popxl.float32),
+            (x.astype(">f2"), popxl.float16),
+            (torch.tensor(x, dtype=torch.bfloat16), popxl.float32),
+            (jnp.asarray(x, jnp.bfloat16), popxl.float32),
+        ):
+            v = popxl.variable(given)
+            assert v.dtype == dtype
+            np.testing.assert_array_equal(v._host, x)
 
 
 def test_seeds():

@@ -136,6 +136,8 @@ def test_whole_numbers_that_a_stream_cannot_hold_are_refused() -> None:
         assert session.run({stream: np.array([-1, 2**31 - 1])})[out].tolist() == [-1, 2**31 - 1]
         with pytest.raises(ValueError, match="int32 does not hold all values of this array of int64"):
             session.run({stream: np.array([0, 2**40])})
+        with pytest.raises(ValueError, match="int32 does not hold all values of this array of uint32"):
+            session.run({stream: np.array([0, 2**31], np.uint32)})
 
 
 def test_numbers_cut_to_32_bits_are_told(capfd: pytest.CaptureFixture[str]) -> None:

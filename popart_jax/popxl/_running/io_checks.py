@@ -146,11 +146,13 @@ def to_stream(stream: Stream, data: Any, downcast: bool, transfers: int, replica
 
 def _narrowed(stream: Stream, array: np.ndarray, kind: dtypes.dtype, downcast: bool) -> np.ndarray:
     target = kind.as_numpy()
-    if np.can_cast(array.dtype, target, "safe") or (downcast and array.dtype == np.float64 and target.kind == "f"):
+    if np.can_cast(array.dtype, target, "safe") or (
+        downcast and array.dtype.newbyteorder("=") == np.float64 and target.kind == "f"
+    ):
         return array.astype(target)
     if downcast and array.dtype.kind in "iu" and target.kind in "iuf":
         cast = array.astype(target)
-        if np.array_equal(cast.astype(array.dtype), array):
+        if np.array_equal(cast.astype(array.dtype), array) and np.array_equal(cast < 0, array < 0):
             return cast
         raise ValueError(f"{stream}: the stream's type {kind} does not hold all values of this array of {array.dtype}.")
     raise ValueError(f"{stream}: data of type {array.dtype} do not match the stream's type {kind}.")
