@@ -79,13 +79,12 @@ def in_sequence(mode: bool | Literal["pass"] = True) -> Generator[bool | str]:
     TypeError
         `mode` is None.
     """
-    if mode is None:
-        raise TypeError("`None` cannot be passed to `in_sequence`. Try `False` instead.")
-    get_current_context()._sequencer.push(mode)
+    current = get_current_context()
+    current.in_sequence = mode
     try:
         yield mode
     finally:
-        get_current_context()._sequencer.pop()
+        del current.in_sequence
 
 
 @contextmanager

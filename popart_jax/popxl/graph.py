@@ -169,7 +169,9 @@ class Graph(CreatedHooks):
         return _position(self._graph.outputs, tensor)
 
     def _create_tensor_id(self, name: str | None) -> str:
-        """Full id for a new tensor; a taken one gets the next suffix of the Ir."""
+        """Full id for a new tensor; a taken one gets the next suffix of the Ir; TypeError for no text."""
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"`name` must be text, got {name!r}.")
         local = "/".join([*get_current_context().name_scopes, name or "t"])
         full = f"{self._id}/{local}" if self._id else local
         return self._ir._suffixed(full) if full in self._tensors else full

@@ -99,6 +99,8 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         super().__setattr__(key, value)
 
     def _register(self, key: str, module: Module) -> None:
+        if "_variable_factories" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__}: call super().__init__() before modules are assigned.")
         self._variable_factories.insert(key, module._variable_factories)
         self._named_inputs.insert(key, module._named_inputs)
         self._submodules.append(module)

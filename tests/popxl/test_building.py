@@ -156,6 +156,19 @@ def test_in_sequence():
     assert found.index(100) < found.index(101) < found.index(103) < found.index(102) < found.index(104)
 
 
+def test_the_order_may_be_set_without_a_block():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        v, current = popxl.variable(ONES), popxl.context.get_current_context()
+        current.in_sequence = True
+        ops.add_(v, 1 * v)
+        ops.add_(v, 2 * v)
+        assert current.in_sequence is True
+        del current.in_sequence
+        assert current.in_sequence is None
+    popxl.Session(ir)  # without order it would be refused
+
+
 def test_hooks():
     ir = popxl.Ir()
     seen = []

@@ -55,6 +55,7 @@ CASES: list[Case] = [
     (lambda t, g: ops.split(t, [0.5, 1.5]), TypeError, r"tuple of whole numbers such as"),
     (lambda t, g: ops.topk(t, -1, 0, True, True), ValueError, r"can't be negative, got \(-1, 3\)"),
     (lambda t, g: ops.remote_load(popxl.remote_buffer((2,), popxl.float32), 0.5), TypeError, "`offset` must be a"),
+    (lambda t, g: popxl.variable(1.0, name=3), TypeError, "`name` must be text, got 3"),
     (lambda t, g: ops.sum(t, [1.5]), TypeError, "`axis` must be a whole number, got 1.5"),
     (lambda t, g: ops.softmax(t, 0.5), TypeError, "`axis` must be a whole number, got 0.5"),
     (lambda t, g: ops.argmax(t, 0.5), TypeError, "`axis` must be a whole number, got 0.5"),

@@ -131,3 +131,12 @@ def test_what_a_module_with_its_own_gradient_cannot_be():
             Square()(x)
         with pytest.warns(UserWarning, match="`build_grad` has been implemented"):
             Square(grad_inlining_error="warning")(x)
+
+
+def test_modules_are_assigned_after_the_base_was_set_up():
+    class Early(addons.Module):
+        def __init__(self):
+            self.inner = Plain()
+
+    with popxl.Ir().main_graph, pytest.raises(AttributeError, match=r"Early: call super\(\).__init__\(\) before"):
+        Early()

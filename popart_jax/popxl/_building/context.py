@@ -89,8 +89,18 @@ class Context(CreatedHooks):
 
     @property
     def in_sequence(self) -> bool | str | None:
-        """Mode of the innermost `in_sequence` block."""
+        """Mode of the innermost `in_sequence` block; setting it enters a block, deleting it leaves the innermost."""
         return self._sequencer.mode
+
+    @in_sequence.setter
+    def in_sequence(self, mode: bool | str) -> None:
+        if mode is None:
+            raise TypeError("`None` cannot be passed to `in_sequence`. Try `False` instead.")
+        self._sequencer.push(mode)
+
+    @in_sequence.deleter
+    def in_sequence(self) -> None:
+        self._sequencer.pop()
 
     def _get_op_settings(self, name: str = "") -> Settings:
         """Placement, execution context and scope that an operator created now gets."""
