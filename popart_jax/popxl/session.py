@@ -222,6 +222,7 @@ class Session:
         """Copy all host buffers to the device; ValueError outside the context."""
         self._need_attachment()
         self._state.upload()
+        self._replica_values.clear()  # every replica has its group's value again
         self._mark(True)
 
     def weights_to_host(self) -> None:

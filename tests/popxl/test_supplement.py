@@ -49,6 +49,19 @@ def test_a_value_per_replica_is_read_in_the_order_of_the_replicas():
         np.testing.assert_array_equal(session.get_tensor_data(v), [1.5, 2.5, 1.5, 2.5])
 
 
+def test_replicas_that_differ_are_equal_again_after_an_upload():
+    ir = popxl.Ir(replication=2)
+    with ir.main_graph:
+        v = popxl.variable(np.float32(0), retrieval_mode="all_replicas")
+        source = popxl.h2d_stream((), popxl.float32)
+        ops.add_(v, ops.host_load(source))
+    with popxl.Session(ir, "ipu_model") as session:
+        session.run({source: np.array([1, 2], np.float32)})
+        np.testing.assert_array_equal(session.get_tensor_data(v), [1, 2])
+        session.weights_from_host()
+        np.testing.assert_array_equal(session.get_tensor_data(v), [1, 1])
+
+
 def test_a_remote_variable_may_have_another_shape_than_its_buffer():
     ir = popxl.Ir()
     with ir.main_graph:
