@@ -7,13 +7,14 @@ import logging
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
 from ipu_model.whole_files import replace_folder
 
 from .. import popxl
+from ..popxl._building.spec import whole_number
 from .named_tensors import NamedTensorData, NamedTensors
 from .streams import InputStreams, OutputStreams
 
@@ -61,6 +62,8 @@ class TaskSession(popxl.Session):
         self.inputs = inputs if isinstance(inputs, InputStreams) else InputStreams.from_streams(_listed(inputs))
         self.outputs = outputs if isinstance(outputs, OutputStreams) else OutputStreams.from_streams(_listed(outputs))
         self.state = state
+        if whole_number("max_checkpoints", max_checkpoints) < 1:
+            raise ValueError(f"`max_checkpoints` must be at least 1, got {max_checkpoints}.")
         self.max_checkpoints = max_checkpoints
         self.session_state: dict[str, Any] = {"steps": 0}
         self._dataloader: Any = None
@@ -119,7 +122,16 @@ class TaskSession(popxl.Session):
         """Write state, position of the data loader and session state; the folder appears when it is complete.
 
         When `max_checkpoints` were saved, the oldest goes first.
+
+        Raises
+        ------
+        ValueError
+            Several variables are in memory-mapped files of one name.
+        TypeError
+            JSON can't hold the session state.
         """
+        self._memory_mapped()
+        state = json.dumps(self.session_state, default=_plain_number)  # before an older checkpoint goes
         while len(self._checkpoints) >= self.max_checkpoints:
             shutil.rmtree(self._checkpoints.pop(0), ignore_errors=True)
         target = Path(checkpoint_dir)
@@ -135,7 +147,7 @@ class TaskSession(popxl.Session):
         dataloader = self.dataloader
         if dataloader is not None:
             dataloader.save(str(partial / "dataloader.bin"))
-        (partial / "session_info.json").write_text(json.dumps(self.session_state))
+        (partial / "session_info.json").write_text(state)
         replace_folder(partial, target)
         self._checkpoints = [p for p in self._checkpoints if p != target] + [target]
 
@@ -156,9 +168,13 @@ class TaskSession(popxl.Session):
         Raises
         ------
         ValueError
-            Names are missing and `report_missing` is "error".
+            Names are missing and `report_missing` is "error"; another word.
+        FileNotFoundError
+            There is no such folder.
         """
         source = Path(checkpoint_dir)
+        if not source.is_dir():
+            raise FileNotFoundError(f"There is no checkpoint in {source}.")
         self._load(self._stored(source / "model", skip_memmap), report_missing)
         info = source / "session_info.json"
         stored = json.loads(info.read_text()) if info.exists() else {"steps": 0}
@@ -179,13 +195,29 @@ class TaskSession(popxl.Session):
             name, target = mapped.get(path.name, (path.stem, None))
             if target is None or skip_memmap:
                 values[name] = np.zeros(0) if target is None else target
+            elif path.stat().st_size != target.nbytes:
+                raise ValueError(
+                    f"{path} has {path.stat().st_size} bytes, the variable {name!r} takes {target.nbytes}."
+                )
             else:
                 values[name] = np.array(np.memmap(path, target.dtype, "r", shape=target.shape))
         return values
 
     def _memory_mapped(self) -> dict[str, np.memmap]:
-        found = {name: getattr(t, "_memmap_arr", None) for name, t in self.state.to_dict().items()}
-        return {name: m for name, m in found.items() if m is not None and m.filename is not None}
+        """Memory maps by name of the state; checkpoints hold their files, so equal file names raise ValueError."""
+        maps = {name: getattr(t, "_memmap_arr", None) for name, t in self.state.to_dict().items()}
+        found = {name: m for name, m in maps.items() if m is not None and m.filename is not None}
+        files = [Path(str(m.filename)).name for m in found.values()]
+        if twice := {f for f in files if files.count(f) > 1}:
+            raise ValueError(f"Checkpoints hold memory-mapped files by their names, but {twice} is that of several.")
+        return found
+
+
+def _plain_number(value: Any) -> Any:
+    """Numbers of NumPy as Python's, for JSON; TypeError for anything else."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"session_state holds {value!r} of type {type(value).__name__}, which JSON can't hold")
 
 
 def _listed(streams: Any) -> list[Any]:
@@ -194,6 +226,8 @@ def _listed(streams: Any) -> list[Any]:
 
 def _report(stored: set[str], state: set[str], how: ReportMissingMethods) -> None:
     """Warn of, or refuse, names that only a checkpoint or only the session has."""
+    if how not in get_args(ReportMissingMethods):
+        raise ValueError(f"report_missing must be one of {get_args(ReportMissingMethods)}, got {how!r}")
     sides = (("Checkpoint keys not in state", stored - state), ("state keys not in checkpoint", state - stored))
     text = "\n".join(f"{what}: {names}" for what, names in sides if names)
     if text and how == "error":
