@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from ..popdist.options import configureSessionOptions
 from ..session.options.session_options import local_replicas
@@ -48,6 +48,7 @@ class Ir:
         self._num_host_transfers = 1
         self._prepared = False
         self._sessions: WeakSet[Any] = WeakSet()
+        self._graph_caches: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # here, as their keys may refer to the Ir
         self._options = popxl_options()
         self._graphs: dict[str, Graph] = {}
         self._buffers: dict[int, Any] = {}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
+
+import numpy as np
 
 from .. import popxl
 from ..popxl import ops
@@ -23,14 +26,22 @@ def bound_arguments(fn: Any, *args: Any, **kwargs: Any) -> inspect.BoundArgument
 
 def tensor_hash(t: popxl.Tensor | popxl.TensorSpec) -> int:
     """Hash that is equal for tensors of equal shape, dtype and meta shape."""
-    return hash((tuple(t.shape), t.dtype, tuple(t.meta_shape or ())))
+    return hash(argument_key(t))
 
 
-def argument_hash(arg: Any) -> int:
-    """Hash of an argument.
+@dataclass(frozen=True)
+class _Held:
+    """An object that counts by its hash, kept alive so that no other one gets its address and with it its hash."""
 
-    Tensors count by spec, sequences and mappings element by element, graphs by identity, groupings by their groups,
-    anything else by `hash`.
+    hashed: int
+    value: Any = field(compare=False, repr=False)
+
+
+def argument_key(arg: Any) -> Hashable:
+    """What makes an argument equal to another one.
+
+    Tensors count by spec, sequences and mappings element by element, numbers by type and value, groupings by their
+    groups, graphs by identity, anything else by `hash`.
 
     Raises
     ------
@@ -38,37 +49,48 @@ def argument_hash(arg: Any) -> int:
         An argument is not hashable.
     """
     if isinstance(arg, (popxl.Tensor, popxl.TensorSpec)):
-        return tensor_hash(arg)
+        return (tuple(arg.shape), arg.dtype, tuple(arg.meta_shape or ()))
+    if isinstance(arg, (str, bytes)):
+        return arg
+    if isinstance(arg, (int, float, complex, np.generic)):
+        return type(arg), repr(arg)  # -1 and -2 have one hash, 0.0 equals -0.0, and no NaN equals itself
     if isinstance(arg, popxl.Graph):
-        return hash(id(arg))
+        return _Held(id(arg), arg)
     if isinstance(arg, popxl.ReplicaGrouping):
-        return hash(tuple(arg.assignment))
+        return tuple(arg.assignment)
     if isinstance(arg, Mapping):
-        return hash(tuple((key, argument_hash(value)) for key, value in cast("Mapping[Any, Any]", arg).items()))
-    if isinstance(arg, Sequence) and not isinstance(arg, (str, bytes)):
+        return tuple((key, argument_key(value)) for key, value in cast("Mapping[Any, Any]", arg).items())
+    if isinstance(arg, Sequence):
         values = cast("Sequence[Any]", arg)
-        return hash((type(values), tuple(map(argument_hash, values))))
-    return hash(arg)
+        return type(values), tuple(map(argument_key, values))
+    return _Held(hash(arg), arg)
+
+
+def argument_hash(arg: Any) -> int:
+    """Hash of an argument's `argument_key`."""
+    return hash(argument_key(arg))
+
+
+def function_key(fn: Any, *args: Any, **kwargs: Any) -> Hashable:
+    """What makes a call equal to another one: the function, its arguments, and where its operators would be placed."""
+    bound = bound_arguments(fn, *args, **kwargs)
+    context = get_current_context()
+    return _Held(hash(fn), fn), context.ipu_id, context.io_tile_set, argument_key(dict(bound.arguments))
 
 
 def get_function_hash(fn: Any, *args: Any, **kwargs: Any) -> int:
-    """Hash of a function, its arguments, and where its operators would be placed."""
-    bound = bound_arguments(fn, *args, **kwargs)
-    context = get_current_context()
-    return hash((fn, context.ipu_id, context.io_tile_set, argument_hash(dict(bound.arguments))))
+    """Hash of a call's `function_key`."""
+    return hash(function_key(fn, *args, **kwargs))
 
 
 class GraphCache:
     """Graphs by function, placement and argument specs; an entry lives as long as its graph is used elsewhere."""
 
-    def __init__(self) -> None:
-        self._graphs: WeakKeyDictionary[Any, WeakValueDictionary[int, popxl.Graph]] = WeakKeyDictionary()
-
     def create_graph(self, fn: Any, *args: Any, **kwargs: Any) -> popxl.Graph:
         """`Ir.create_graph`, or the graph that an equal call made before in this Ir."""
         ir = popxl.gcg().ir
-        known = self._graphs.setdefault(ir, WeakValueDictionary())
-        key = get_function_hash(fn, *args, **kwargs)
+        known = ir._graph_caches.setdefault(self, WeakValueDictionary())
+        key = function_key(fn, *args, **kwargs)
         graph = known.get(key)
         if graph is None:
             graph = known[key] = ir.create_graph(fn, *args, **kwargs)

@@ -14,7 +14,7 @@ from ..popxl.transforms.autodiff import GradGraphInfo
 from .build_grad import Aux, NoVarGrad, VarGrad, create_grad_graph
 from .build_grad import create_grad_graph_info as create_grad_graph_info
 from .graph import GraphWithNamedArgs
-from .graph_cache import get_function_hash
+from .graph_cache import function_key
 from .graph_common import plain_grad_info
 from .named_tensors import NamedTensors
 from .utils import overrides
@@ -153,7 +153,7 @@ class Module(popxl.Module, metaclass=NameScopeMeta):
         """
         if self._cached is None:
             return self._create_graph(*args, **kwargs)
-        key = (popxl.gcg().ir, get_function_hash(self, *args, **kwargs))
+        key = (popxl.gcg().ir, function_key(self, *args, **kwargs))
         if key not in self._cached:
             self._cached[key] = self._create_graph(*args, **kwargs)
         factories, graph = self._cached[key]

@@ -54,3 +54,40 @@ def test_a_cached_module_gives_the_same_graph_and_names():
         assert g1.graph is g2.graph
         assert f1.keys() == f2.keys() == g1.args.keys() == g2.args.keys() == ["w"]
         assert module.create_graph(popxl.TensorSpec((4, 3), popxl.float32))[1].graph is not g1.graph
+
+
+class Scaled(popxl.Module):
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def build(self, x: popxl.Tensor, plus: float) -> popxl.Tensor:
+        return x * self.factor + plus
+
+
+def test_functions_that_are_gone_share_nothing_with_later_ones_at_their_address():
+    cache, ir = addons.GraphCache(), popxl.Ir()
+    with ir.main_graph:
+        x = popxl.constant(1.0)
+        found = [ops.call(cache.create_graph(Scaled(float(k)), x, 0.0), x)[0] for k in range(20)]
+        found += [ops.call(cache.create_graph(lambda t, k=k: t * float(k), x), x)[0] for k in range(20)]
+        streams = [host_store(t) for t in found]
+    with popxl.Session(ir) as session:
+        sent = session.run()
+    assert [float(sent[s]) for s in streams] == [*range(20), *range(20)]
+
+
+def test_arguments_of_one_hash_differ():
+    """Python gives -1 and -2 the same hash, and 1, 1.0 and True too."""
+    cache, module = addons.GraphCache(), Dense(cache=True)
+    with popxl.Ir().main_graph:
+        x = popxl.constant(1.0)
+        graphs = [cache.create_graph(double_plus, x, n) for n in (-1, -2, 1, 1.0, True, (-1,), (-2,))]
+        assert len({g.id for g in graphs}) == len(graphs)
+        assert cache.create_graph(double_plus, x, -2) is graphs[1]
+        module.build = lambda x, axis: ops.softmax(x, axis)
+        spec = popxl.TensorSpec((2, 3), popxl.float32)
+        assert module.create_graph(spec, -1)[1].graph is not module.create_graph(spec, -2)[1].graph
+
+
+def double_plus(x: popxl.Tensor, n: object) -> popxl.Tensor:
+    return x * 2.0 + n
