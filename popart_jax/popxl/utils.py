@@ -91,7 +91,7 @@ def _raw(x: Any) -> np.ndarray:
         parts = cast("Sequence[Any]", x)
         if any(dtypes.is_torch(e) for e in parts):
             return np.stack([_raw(e) for e in parts])
-    array = np.asarray(cast("Any", dtypes.untorched(x)))
+    array = np.asarray(dtypes.untorched(x))
     if array.dtype == object and not isinstance(x, np.ndarray):
         raise TypeError(f"{x!r} can't become an array of numbers")
     if array.dtype.name == "bfloat16":

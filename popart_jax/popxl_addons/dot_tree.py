@@ -241,14 +241,13 @@ class DotTree(Generic[L]):
 
     def _below(self, name: str, made: set[int]) -> DotTree[Any]:
         """The tree at a key, to write into: a copy unless it is one of `made`; ValueError where a leaf is."""
-        found = self._map.get(name)
-        if id(found) in made:
-            return found
-        if found is not None and not _is_tree(found):
+        found = self._map.get(name, type(self)())
+        if not _is_tree(found):
             raise ValueError(f"'{name}' already exists")
-        self._map[name] = type(self)() if found is None else found.copy()
-        made.add(id(self._map[name]))
-        return self._map[name]
+        if id(found) not in made:
+            found = self._map[name] = found.copy()
+            made.add(id(found))
+        return found
 
     def unpack(self) -> tuple[tuple[str, ...], tuple[L, ...]]:
         """Names and leaves, sorted by name."""

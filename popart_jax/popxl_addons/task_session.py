@@ -216,7 +216,7 @@ class TaskSession(popxl.Session):
 def _plain_number(value: Any) -> Any:
     """Numbers of NumPy as Python's, for JSON; TypeError for anything else."""
     if isinstance(value, np.generic):
-        return value.item()
+        return cast("np.generic[Any]", value).item()
     raise TypeError(f"session_state holds {value!r} of type {type(value).__name__}, which JSON can't hold")
 
 

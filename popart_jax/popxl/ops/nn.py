@@ -124,9 +124,10 @@ def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:
 def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: float) -> Tensor:
     """Dropout whose mask has `shape` and is broadcast to t."""
     check_operands(t=t, seed_tensor=seed_tensor)
-    attributes = {"shape": list(checked_shape(shape)), "ratio": check_ratio(float(ratio))}
-    if _shapes.aligned("ShapedDropout", attributes["shape"], t.shape) != t.shape:
-        raise popart_exception(f"shaped_dropout: a mask of shape {listed(attributes['shape'])} does not fit {t!r}")
+    mask = checked_shape(shape)
+    if _shapes.aligned("ShapedDropout", mask, t.shape) != t.shape:
+        raise popart_exception(f"shaped_dropout: a mask of shape {listed(mask)} does not fit {t!r}")
+    attributes = {"shape": list(mask), "ratio": check_ratio(float(ratio))}
     return result(create("ShapedDropout", [t, seed_tensor], [like(t, "shapeddropout_out")], attributes))
 
 
