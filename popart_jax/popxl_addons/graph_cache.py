@@ -53,7 +53,8 @@ def argument_key(arg: Any) -> Hashable:
     if isinstance(arg, (str, bytes)):
         return arg
     if isinstance(arg, (int, float, complex, np.generic)):
-        return type(arg), repr(arg)  # -1 and -2 have one hash, 0.0 equals -0.0, and no NaN equals itself
+        number = cast("object", arg)
+        return type(number), repr(number)  # -1 and -2 have one hash, 0.0 equals -0.0, and no NaN equals itself
     if isinstance(arg, popxl.Graph):
         return _Held(id(arg), arg)
     if isinstance(arg, popxl.ReplicaGrouping):
