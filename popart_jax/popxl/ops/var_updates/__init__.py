@@ -47,6 +47,16 @@ def scalars(**given: Number) -> tuple[dict[str, Tensor], dict[str, float], dict[
     return tensors, numbers, told
 
 
+def _given(name: str, value: float | Tensor) -> float | Tensor:
+    """A factor that has no default, as a number or a tensor; TypeError for anything else."""
+    if isinstance(value, Tensor):
+        return value
+    try:
+        return dtypes.builtins.float(value)
+    except TypeError:
+        raise TypeError(f"`{name}` must be a number or a tensor, got {value!r}.") from None
+
+
 def _trimmed(inputs: list[Tensor | None]) -> list[Tensor | None]:
     while inputs and inputs[-1] is None:
         inputs.pop()
@@ -77,23 +87,23 @@ def accumulate_square_(t: Tensor, X: Tensor, f: Number = 1.0) -> Tensor:
 
 def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
     """t <- t step / (step + 1) + X / (step + 1)."""
-    counter = step if isinstance(step, Tensor) else constant(np.float32(step), dtypes.float32)
+    counter = step if isinstance(step, Tensor) else constant(np.float32(_given("step", step)), dtypes.float32)
     return _accumulate("Mean", t, X, counter, "accumulate_mean")
 
 
 def accumulate_moving_average_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
     """t <- f t + (1 - f) X."""
-    return _accumulate("MovingAverage", t, X, f, "accumulate_moving_avg")
+    return _accumulate("MovingAverage", t, X, _given("f", f), "accumulate_moving_avg")
 
 
 def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: float | Tensor) -> Tensor:
     """t <- f t + (1 - f) X^2."""
-    return _accumulate("MovingAverageSquare", t, X, f, "accumulate_moving_avg_square")
+    return _accumulate("MovingAverageSquare", t, X, _given("f", f), "accumulate_moving_avg_square")
 
 
 def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
     """t <- f t; a constant 0 clears NaN and infinities as well."""
-    tensors, numbers, told = scalars(f=f)
+    tensors, numbers, told = scalars(f=_given("f", f))
     check_operands(t=t, **tensors)
     inputs = _trimmed([t, None, tensors.get("f")])
     out = like(t, f"accumulator_scale__{t.name}")
