@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ... import dtypes
 from ..._building.create import Out, create, like, result
 from ..._internal.values import OptimizerValue
@@ -87,7 +85,8 @@ def accumulate_square_(t: Tensor, X: Tensor, f: Number = 1.0) -> Tensor:
 
 def accumulate_mean_(t: Tensor, X: Tensor, step: float | Tensor) -> Tensor:
     """t <- t step / (step + 1) + X / (step + 1)."""
-    counter = step if isinstance(step, Tensor) else constant(np.float32(_given("step", step)), dtypes.float32)
+    given = _given("step", step)
+    counter = given if isinstance(given, Tensor) else constant(given, dtypes.float32)
     return _accumulate("Mean", t, X, counter, "accumulate_mean")
 
 
