@@ -7,7 +7,7 @@ By default every float weight is a parameter, wherever the file stores it, excep
 - operands that an operator needs while it is traced (sizes, axes, limits), and what these are computed from; the limits
   of a Clip, and operands of operators whose results are never floating point (comparisons);
 - zeros as the initial state of a recurrent layer, unless the exporter marked them as a parameter;
-- attention masks: tensors of nothing but zeros and very negative numbers;
+- attention masks: tensors of nothing but zeros and very negative numbers, or of infinite ones;
 - constants that a Builder or a GraphTransformer made, and those of programs that PyTorch's older exporter wrote;
 - tensors that the exporter (PyTorch's, for instance) marked as a buffer, as a constant, or as computed from no weight,
   and scalar constants of formulas.
@@ -51,7 +51,10 @@ _STEP = re.compile(  # names that PyTorch's exporter gives to computed values; w
 _TABLE = re.compile(r"(.*[._])?inv_freq")
 """The buffer from which Hugging Face computes rotary embeddings; it is folded where the exporter knows the length."""
 _WRITTEN_OUT = re.compile(r"/(.*/)?Constant(_\d+)?_output_0")
-"""Constant nodes of `torch.onnx.export(dynamo=False)`, which keeps parameters and buffers as initializers."""
+"""Constant nodes of `torch.onnx.export(dynamo=False)`, whose parameters and buffers have names of modules.
+
+ONNX Runtime and other optimizers of files make initializers of them, by these names.
+"""
 
 _MASKED = -1e4  # largest number that exporters add to the scores of masked positions
 _STATISTICS = (3, 4)  # operands of BatchNormalization
@@ -117,7 +120,7 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
     """Why a tensor is not a parameter; '' if it is one."""
     if CONSTANT in one.metadata:
         return "a constant, said who built the model"
-    if one.node is not None and _WRITTEN_OUT.fullmatch(one.value.name or ""):
+    if _WRITTEN_OUT.fullmatch(one.value.name or ""):
         return "a constant of the program that was exported"
     uses = _uses(one.value)
     if uses and all(_is_statistic(node, at) for node, at in uses):
@@ -238,11 +241,13 @@ def _version(node: ir.Node, opsets: Mapping[str, int]) -> int:
 
 
 def _is_mask(tensor: Any) -> bool:
-    """Whether a tensor has nothing but zeros and very negative numbers, with at least one of each."""
-    if not 1 < tensor.size <= 1 << 26:
+    """Whether a tensor has nothing but zeros and very negative numbers, with at least one of each; or infinite ones."""
+    if not 1 <= tensor.size <= 1 << 26:
         return False
     stored = tensor.numpy()
     first = np.asarray(stored.reshape(-1)[:4096], np.float32)
+    if np.isinf(first).all():
+        return bool(np.isinf(np.asarray(stored, np.float32)).all())
     if not ((first == 0) | (first <= _MASKED)).all():
         return False
     numbers = np.asarray(stored, np.float32)

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from ..errors import popart_exception
 from ..logs import module_logger
+from ..model.classic import whole_proto
 from ..model.files.external import held_tensors, in_memory
 from ..model.files.load import ModelLike, read, unwrapped
 from ..model.files.stamp import Stamp, file_stamp
@@ -103,7 +104,7 @@ def save(model: ModelLike | Source, path: str | Path, numbers: Mapping[str, Any]
     found = source.read()
     beside = any(isinstance(tensor, ir.ExternalTensor) for _, tensor in held_tensors(found))
     write_numbers({**stored_floats(found), **(_latent(found) if source.straight_through else {})}, numbers)
-    proto = ir.to_proto(in_memory(found))
+    proto = whole_proto(in_memory(found))
     write_model(proto, Path(path), beside=beside, check=lambda written: _check(written, source))
 
 

@@ -135,6 +135,20 @@ def test_constants_of_a_traced_program_are_no_parameters() -> None:
     assert fn.choice.frozen == {"/norm/Constant_1_output_0": "a constant of the program that was exported"}
 
 
+@pytest.mark.parametrize(("name", "reason"), [("/norm/Constant_1_output_0", "a constant"), ("limit", "a mask")])
+def test_constants_that_an_optimizer_made_initializers_are_no_parameters(name: str, reason: str) -> None:
+    """ONNX Runtime's does; with weight decay an infinite one would become a NaN."""
+    body = "{ a = Mul(x, w) y = Where(hide, c, a) }"
+    model = parse(f"<{HEAD}> g(float[N,2] x, bool[N,2] hide) => (float[N,2] y) {body}")
+    number = 0.0 if reason == "a constant" else -np.inf
+    weights = array("w", 2), onnx.numpy_helper.from_array(np.array([number], np.float32), name)
+    model.graph.node[1].input[1] = name
+    model.graph.initializer.extend(weights)
+    fn, params = popart.to_jax(model)
+    assert set(params) == {"w"}
+    assert fn.choice.frozen[name].startswith(reason)
+
+
 @pytest.mark.parametrize("reader", ["Add", "Mul", "Div"])
 def test_what_the_older_exporter_folds_stays_a_parameter(reader: str) -> None:
     """It names a slice, a transpose or a gather of a parameter after its reader, as it does a folded constant."""
@@ -222,9 +236,10 @@ def test_a_model_without_parameters_says_why() -> None:
         popart.to_jax(parse(f"<{HEAD}> g(float[2] x) => (bool[2] y) {{ y = Less(x, limit) }}", array("limit", 2)))
     body = "{ h = Clip(x, , hi) y = Mul(h, half) }"
     model = parse(f"<{HEAD}> g(float[2] x) => (float[2] y) {body}", array("hi"), array("half"))
-    for name in ("a/mul/y:0", "/a/Constant_1_output_0"):  # TensorFlow's; PyTorch's after ONNX Runtime's optimizer
+    reasons = {"a/mul/y:0": "a number of a formula", "/a/Constant_1_output_0": "a constant of the program"}
+    for name, why in reasons.items():  # TensorFlow's; PyTorch's after ONNX Runtime's optimizer
         model.graph.initializer[1].name = model.graph.node[1].input[1] = name
-        with pytest.warns(UserWarning, match=rf"hi: the limit of a Clip; {name}: a number of a formula") as told:
+        with pytest.warns(UserWarning, match=rf"hi: the limit of a Clip; {name}: {why}") as told:
             popart.to_jax(model)
         assert told[0].filename == __file__
     gates = (

@@ -51,6 +51,26 @@ def test_what_is_saved_is_what_was_trained(form: str, model: onnx.ModelProto, in
         np.testing.assert_array_equal(same[name], value)
 
 
+def test_what_onnx_ir_has_no_place_for_is_saved_too(tmp_path: Path) -> None:
+    """The dictionaries of a classifier, without whose type no runtime takes the file, and training information."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]> g(float[N,3] x) => (float[N,3] y, int64 z) '
+        "{ y = MatMul(x, w) z = ai.onnx.ml.ZipMap<classlabels_int64s = [4, 5, 6]>(y) }"
+    )
+    number = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [])
+    one = onnx.helper.make_map_type_proto(onnx.TensorProto.INT64, number)
+    model.graph.output[1].type.CopyFrom(onnx.helper.make_sequence_type_proto(one))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(3, dtype=np.float32), "w"))
+    model.training_info.add().update_binding.add(key="w", value="w")
+    fn, params = popart.to_jax(model)
+    fn.save(tmp_path / "out.onnx", params)
+    after = onnx.load(tmp_path / "out.onnx")
+    assert after.graph.output == model.graph.output
+    assert after.training_info == model.training_info
+    (served,) = onnxruntime.InferenceSession(popart.inference_model(model)).run(["z"], {"x": X3})
+    assert served[0] == pytest.approx(fn(params, X3)["z"][0])
+
+
 def test_split_parameters_are_saved_apart(tmp_path: Path) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 17]> g(float[N,2] x) => (float[N,2] y) '

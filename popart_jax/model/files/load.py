@@ -20,7 +20,7 @@ from ..checks.functions import check_functions
 from ..checks.initializers import check_tensors
 from ..checks.signatures import check_signatures
 from ..checks.structure import check_structure, every_node
-from ..classic import without_maps
+from ..classic import note_left_out, whole_proto, without_maps
 from ..origin import imported_as_popart
 from ..tensors import StoredTensor, is_packed
 from .external import check_external, in_memory, is_there
@@ -228,6 +228,7 @@ def from_proto(proto: onnx.ModelProto, folder: Path | None = None, home: Path | 
         The model breaks a rule of ONNX, or names a file that does not exist or is elsewhere.
     """
     model = _deserialized(proto)
+    note_left_out(proto, model)
     if folder is not None:
         ir.external_data.set_base_dir(model.graph, folder)
         check_external(model, folder, home)
@@ -337,4 +338,4 @@ def _what_is_there(shown: str) -> str:
 
 def to_bytes(model: ir.Model) -> bytes:
     """Serialise a model as ONNX writes it."""
-    return ir.to_proto(model).SerializeToString()
+    return whole_proto(model).SerializeToString()
