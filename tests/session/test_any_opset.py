@@ -180,3 +180,30 @@ def test_weights_before_a_sequence_are_trained(body: str) -> None:
     expected = weights.copy()
     expected[:, :3] -= 0.5 * data.sum(0)[:, None]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("asked", [{}, {"trainable": "k,s,c"}])
+def test_a_training_step_updates_the_statistics_of_batch_normalisation(asked: dict[str, str], tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g(float[4,3] x) => (float[4,3] y) '
+        "{ h = Mul(x, k) y, a, b = BatchNormalization<training_mode = 1, momentum = 0.75>(h, s, c, mean, var) }"
+    )
+    ones = np.ones(3, np.float32)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(ones, n) for n in ("k", "s", "c", "mean", "var"))
+    builder = popart.Builder(model.SerializeToString())
+    loss = builder.aiGraphcore.l1loss(["y"], 0.1)
+    options = popart.SessionOptions()
+    options.engineOptions = {f"popart_jax.{k}": v for k, v in asked.items()}
+    session = popart.TrainingSession(
+        builder.getModelProto(), loss=loss, dataFlow=popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}),
+        optimizer=popart.ConstSGD(0.1), deviceInfo=popart.DeviceManager().createCpuDevice(), userOptions=options,
+    )  # fmt: skip
+    session.prepareDevice()
+    session.weightsFromHost()
+    x = np.ascontiguousarray(X[:, :, 0, 0])
+    session.run(popart.PyStepIO({"x": x}, session.initAnchorArrays()))
+    session.modelToHost(str(tmp_path / "out.onnx"))
+    held = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(tmp_path / "out.onnx").graph.initializer}
+    np.testing.assert_allclose(held["mean"], 0.75 + 0.25 * x.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(held["var"], 0.75 + 0.25 * x.var(0), rtol=1e-5)
+    assert not np.allclose(held["s"], ones)

@@ -103,7 +103,7 @@ def prepare(request: Request) -> Prepared:
     facts = option_facts(model, request)
     raise_all(check_distribution(options))
     structure = _structure(request)
-    weights, constants = _variables(model, request, structure, picked.frozen if picked is not None else None)
+    weights, constants = _variables(model, request, structure, _frozen(model.graph, picked))
     base = _base_program(model, request, structure, weights)
     if request.strict:
         source.check_trip_counts(model.graph, base.streams.keys() | weights.keys() - constants)
@@ -216,12 +216,19 @@ def _structure(request: Request) -> Structure:
     return made
 
 
+def _frozen(graph: ir.Graph, picked: Picked | None) -> Collection[str] | None:
+    """Initializers that are neither trained nor written by a run, as statistics are that a training step updates."""
+    if picked is None or picked.frozen is None:
+        return None
+    return picked.frozen - gradients.copied_variables(graph, training=True).keys()
+
+
 def _variables(
     model: ir.Model, request: Request, structure: Structure, frozen: Collection[str] | None
 ) -> tuple[dict[str, HostVariable], frozenset[str]]:
     """Initializers that live on the device, and those that are constants of the program.
 
-    `frozen` are initializers that are not trained; None where PopART's rule holds: every one is.
+    `frozen` are initializers that stay as they are; None where PopART's rule holds: every one is trained.
     """
     training, options = request.loss is not None, request.options
     found: dict[str, HostVariable] = {}
