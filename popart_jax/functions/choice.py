@@ -56,6 +56,9 @@ _WRITTEN_OUT = re.compile(r"/(.*/)?Constant(_\d+)?_output_0")
 ONNX Runtime and other optimizers of files make initializers of them, by these names.
 """
 
+_PADDLE = re.compile(r"(helper\.constant|auto\.cast)\.\d+")
+"""Numbers that paddle2onnx writes into formulas, the exponent of LayerNormalization's Pow among them."""
+
 _MASKED = -1e4  # largest number that exporters add to the scores of masked positions
 _STATISTICS = (3, 4)  # operands of BatchNormalization
 _FLOATS = re.compile(r"tensor\((float|float16|double|bfloat16)\)")  # alone, or in a sequence or an optional
@@ -142,6 +145,8 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
     if uses and all(_starts(node, at, opsets) for node, at in uses) and not np.any(one.tensor.numpy()):
         return "the zeros that a recurrent layer starts from"
     if not len(one.tensor.shape) and (noted or _FOLDED in one.metadata or _GENERATED.fullmatch(one.name)):
+        return "a number of a formula"
+    if one.tensor.size == 1 and _PADDLE.fullmatch(one.name):
         return "a number of a formula"
     return "a mask" if _is_mask(one.tensor) else ""
 

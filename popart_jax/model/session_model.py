@@ -21,13 +21,14 @@ from .branches import bind_branch_inputs
 from .checks.initializers import check_initializers, check_tensors
 from .checks.reserved_names import EXPOSED, INTERNAL, reserved_prefix
 from .checks.signatures import check_signatures
-from .checks.structure import check_structure
+from .checks.structure import check_structure, sort_nodes
 from .files.beside import inner_tensors
 from .files.external import check_reach, held_tensors, is_external, locate, read_external
 from .files.load import from_proto, inline, load_stripped
 from .files.stored import Stored, lift
 from .files.stripped import StrippedModel
 from .input_shapes import InputShapeInfo, settle_input_shapes
+from .origin import imported_as_popart
 
 _STATE_KEYS = ("Accl", "Accl1", "Accl2", "Accl3", "Step", "LossScaleUpdateFactor", "PreviousLossScaling")
 _PRINT_VARIABLE = "POPART_PRINT_TENSORS"
@@ -87,6 +88,8 @@ def read_session_model(
     chosen = choose(model)
     inline(model)
     lift(model.graph, chosen)
+    if not imported_as_popart():
+        sort_nodes(model)
     check_structure(model)
     check_signatures(model, strict=False)
     bind_branch_inputs(model.graph)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
@@ -125,6 +126,29 @@ def _check_graph(graph: ir.Graph, outer: Scope, where: str, around: tuple[ir.Gra
     for value in graph.outputs:
         if value not in known and value not in outer and value.const_value is None:
             raise _unknown(value, f"an output of {where}", graph, around)
+
+
+def sort_nodes(model: ir.Model) -> None:
+    """Sort the nodes, in place, if some are read before they are made; ONNX Runtime's converters leave them so.
+
+    A cycle stays, for `check_structure` to refuse.
+    """
+    if not all(_is_sorted(graph) for graph in model.graphs()):
+        with contextlib.suppress(ValueError):
+            model.graph.sort()
+
+
+def _is_sorted(graph: ir.Graph) -> bool:
+    """Whether nodes come before their readers, those inside of bodies too."""
+    made = set[ir.Node]()
+    for node in graph:
+        for reader in every_node((node,)):
+            for value in reader.inputs:
+                producer = None if value is None else value.producer()
+                if producer is not None and producer.graph is graph and producer not in made:
+                    return False
+        made.add(node)
+    return True
 
 
 def _unknown(value: ir.Value, reader: str, graph: ir.Graph, around: tuple[ir.Graph, ...]) -> popart_exception:

@@ -19,7 +19,7 @@ from ...limits import limits
 from ..checks.functions import check_functions
 from ..checks.initializers import check_tensors
 from ..checks.signatures import check_signatures
-from ..checks.structure import check_structure, every_node
+from ..checks.structure import check_structure, every_node, sort_nodes
 from ..classic import note_left_out, whole_proto, without_maps
 from ..origin import imported_as_popart
 from ..tensors import StoredTensor, is_packed
@@ -54,6 +54,8 @@ def ready(model: ir.Model) -> ir.Model:
     """
     inline(model)
     check_tensors(model)
+    if not imported_as_popart():
+        sort_nodes(model)
     check_structure(model)
     check_signatures(model)
     return model
