@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import onnx
 import onnx_ir as ir
 
@@ -47,6 +49,6 @@ def whole_proto(model: ir.Model) -> onnx.ModelProto:
     for declared, values in ((proto.graph.input, model.graph.inputs), (proto.graph.output, model.graph.outputs)):
         for info, value in zip(declared, values, strict=True):
             if _DECLARED in value.meta:
-                info.type.CopyFrom(value.meta[_DECLARED])
-    proto.training_info.extend(model.meta.get(_TRAINING, ()))
+                info.type.CopyFrom(cast("onnx.TypeProto", value.meta[_DECLARED]))
+    proto.training_info.extend(cast("tuple[onnx.TrainingInfoProto, ...]", model.meta.get(_TRAINING, ())))
     return proto

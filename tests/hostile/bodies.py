@@ -111,7 +111,6 @@ def functions() -> Iterator[Case]:
         "function unsorted",
         model(call, functions=[_f("F", node("Neg", ["c"], ["b"]), node("Neg", ["a"], ["c"]))], **given),
         FED,
-        ERROR,
     )
     yield Case(
         "function with a value made twice",
@@ -173,7 +172,7 @@ def bodies() -> Iterator[Case]:
     later = helper.make_graph([node("Relu", ["z"], ["e"])], "later", [], [info("e")])
     early = node("If", ["c"], ["y"], then_branch=later, else_branch=later, name="the_node")
     made = model(early, node("Abs", ["x"], ["z"]), inputs={**FED, "c": yes})
-    yield Case("branch that reads what comes later", made, {**FED, "c": yes}, ERROR, says="'z' .* comes later")
+    yield Case("branch that reads what comes later", made, {**FED, "c": yes})
     then = helper.make_graph([node("Neg", ["x"], ["t"])], "t", [], [info("t")])
     plain = helper.make_graph([node("Relu", ["x"], ["e"])], "e", [], [info("e")])
     both = helper.make_graph([node("Relu", ["x"], ["e"]), node("Neg", ["x"], ["f"])], "e", [], [info("e"), info("f")])
