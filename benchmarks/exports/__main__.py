@@ -9,13 +9,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from . import detection, hugging_face, more, other, sequence, vision
+from . import detection, hugging_face, more, other, sequence, timm_models, vision
 from .checks import CHECKS
 from .network import Network
 from .results import Results, Row
 from .row import found_of
 
-NETWORKS = tuple(n for room in (vision, detection, sequence, more, other, hugging_face) for n in room.NETWORKS)
+NETWORKS = tuple(
+    n for room in (vision, detection, sequence, more, other, hugging_face, timm_models) for n in room.NETWORKS
+)
 EXPORTERS = ("dynamo", "older")
 
 
