@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from .._collector import without_collector
+from .._compat.jax import compute_in_callers_thread
 from ..lowering.checks.known_attributes import check_attributes
 from ..lowering.dynamic_sizes.bounds import set_bounds
 from ..lowering.passes import rewrite_for_kernels, size_masks
@@ -90,11 +91,17 @@ def to_jax(
     UserWarning
         The model has no parameters (with the reasons), or their gradient is zero because everything is rounded.
 
+    Notes
+    -----
+    If JAX has no devices yet, its programs are computed in the thread that calls them, on a CPU: JAX would else wake
+    another one at each call. To have it so, use JAX before (``jax.devices()``).
+
     Examples
     --------
     >>> fn, params = to_jax("model.onnx")  # doctest: +SKIP
     >>> jax.grad(lambda p: fn(p, {"x": x})["loss"])(params)  # doctest: +SKIP
     """
+    compute_in_callers_thread()
     with phase("load"):
         model = unwrapped(model)
         loaded = read(model)

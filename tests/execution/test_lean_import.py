@@ -33,18 +33,23 @@ def test_symbolic_sizes_still_calculate() -> None:
     assert printed(code)[:3] == ["N + 1", "2*Max(3, N)", "3/2 SourceFileLoader"]
 
 
-SESSION = """
+MODEL = """
 import sys
 from onnx import TensorProto, helper
 import popart_jax as popart
 x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [3]) for n in "xy")
 graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
 model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString()
+"""
+SESSION = (
+    MODEL
+    + """
 device = popart.DeviceManager().createCpuDevice()
 flow, kind = popart.DataFlow(1, {"y": popart.AnchorReturnType("All")}), popart.InferenceSession
 session = kind(model, flow, device)
 session.prepareDevice()
 """
+)
 
 
 def test_a_session_imports_what_it_uses() -> None:
@@ -68,8 +73,12 @@ popxl.Session(ir)
 """
 
 
-@pytest.mark.parametrize("program", [SESSION, POPXL], ids=["popart", "popxl"])
-def test_a_session_computes_in_the_thread_that_runs_it(program: str) -> None:
+@pytest.mark.parametrize(
+    "program",
+    [SESSION, POPXL, MODEL + "popart.to_jax(model)"],
+    ids=["popart", "popxl", "to_jax"],
+)
+def test_programs_are_computed_in_the_thread_that_runs_them(program: str) -> None:
     assert printed(program + DISPATCH)[0] == "False"
 
 
