@@ -11,8 +11,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _MOST = (1 << 31) - 1  # mallopt takes an int
 _HEADER = 1 << 12  # more than what glibc and XLA's alignment add to a block
 _BY_ITSELF = 32 << 20  # glibc keeps blocks of up to this size without being told, once some were freed
-_asked: set[int] = set()
-_least = _BY_ITSELF
+_asked: set[int] = set()  # sizes of programs that ran once
+_least = _BY_ITSELF  # what glibc was told; this state is the process's, as glibc's is
 
 
 class _Counters(ctypes.Structure):
