@@ -56,11 +56,13 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 
 def shareable(array: np.ndarray) -> np.ndarray:
-    """An aligned copy of a large array that isn't aligned or contiguous; any other array itself.
+    """The array itself, or an aligned copy of one that XLA would copy (`is_copied`)."""
+    return aligned_copy(array) if is_copied(array) else array
 
-    XLA would copy it in another thread, and run the program, which waits for the copy, there too.
-    """
-    return array if array.nbytes < _COPIED_AT_ONCE or _is_aligned(array) else aligned_copy(array)
+
+def is_copied(array: np.ndarray) -> bool:
+    """Whether XLA copies an argument in another thread, and runs the program, which waits for the copy, there too."""
+    return array.nbytes >= _COPIED_AT_ONCE and not _is_aligned(array)
 
 
 _COPIED_AT_ONCE = 100 << 10  # by XLA, in the thread that calls it

@@ -390,6 +390,12 @@ def compute_in_callers_thread() -> None:
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
+def computes_in_callers_thread() -> bool:
+    """Whether programs are computed in the thread that calls them, once their arguments are there."""
+    flag = getattr(xla_bridge, "_CPU_ENABLE_ASYNC_DISPATCH", None)
+    return jax.default_backend() == "cpu" and flag is not None and not flag.value
+
+
 def settings() -> dict[str, Any]:
     """All of JAX's settings in the current scope."""
     return {name: getattr(jax.config, name, value) for name, value in cast("dict[str, Any]", jax.config.values).items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -10,7 +10,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
-from ..buffers import aligned_copy, lasting, shareable
+from .._compat.jax import computes_in_callers_thread
+from ..buffers import aligned_copy, aligned_empty, is_copied, lasting, shareable
 from .replicas import spec
 
 
@@ -50,13 +51,26 @@ def put(
 
 
 def as_argument(fed: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
-    """What to call a program with for a fed array: see `buffers.shareable`, on a CPU."""
-    return shareable(fed) if isinstance(fed, np.ndarray) and _on_cpu() else fed
+    """What to call a program with for a fed array: see `buffers.shareable`, where that keeps it in this thread."""
+    return shareable(fed) if isinstance(fed, np.ndarray) and _stays_here() else fed
+
+
+def at_each_run(fed: np.ndarray) -> np.ndarray | Callable[[], np.ndarray]:
+    """An array that is fed at every run; if XLA would copy it, a function that copies it into memory kept for that."""
+    if not is_copied(fed) or not _stays_here():
+        return fed
+    kept = aligned_empty(fed.shape, fed.dtype)
+
+    def copied() -> np.ndarray:
+        np.copyto(kept, fed)  # the run before has ended
+        return kept
+
+    return copied
 
 
 @cache
-def _on_cpu() -> bool:
-    return jax.default_backend() == "cpu"
+def _stays_here() -> bool:
+    return computes_in_callers_thread()
 
 
 def local_part(host: np.ndarray, axis: int) -> np.ndarray:

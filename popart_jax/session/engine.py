@@ -18,7 +18,7 @@ from ..execution.compiled import Traced
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import from_device_order, group_values, replica_values
 from ..execution.micro import GRADIENT
-from ..execution.placement import as_argument, to_every_host, to_host
+from ..execution.placement import as_argument, at_each_run, to_every_host, to_host
 from ..execution.program import GENERATORS, SEED
 from ..execution.stored import executables as stored
 from ..execution.stored.container import Sealed
@@ -343,9 +343,10 @@ class Engine:
 
 def _fed(sources: Sequence[np.ndarray | Callable[[], np.ndarray]]) -> Callable[[], tuple[np.ndarray | jax.Array, ...]]:
     """A function that returns the input arrays of a step, in order."""
-    if any(callable(x) or as_argument(x) is not x for x in sources):
-        return lambda: tuple(as_argument(x() if callable(x) else x) for x in sources)
-    arrays: Any = tuple(sources)
+    found = [x if callable(x) else at_each_run(x) for x in sources]
+    if any(map(callable, found)):
+        return lambda: tuple(as_argument(x()) if callable(x) else x for x in found)
+    arrays: Any = tuple(found)
     return lambda: arrays
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from popart_jax import _heap, buffers
 from popart_jax.errors import popart_exception
-from popart_jax.execution import room
-from popart_jax.execution.placement import as_argument
+from popart_jax.execution import placement, room
 from popart_jax.execution.room import Room
 
 PROGRAM = """
@@ -76,14 +75,25 @@ def test_kept_memory_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
         needed.ensure()
 
 
-def test_large_arrays_that_are_not_aligned_are_copied() -> None:
+def test_large_arrays_that_are_not_aligned_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """XLA would copy them in another thread."""
+    monkeypatch.setattr(placement, "_stays_here", lambda: True)
     whole = buffers.aligned_empty((40_001,), np.float32)
     whole[:] = np.arange(40_001)
     aligned, shifted, small = whole[:-1], whole[1:], whole[1:100]
-    assert as_argument(aligned) is aligned
-    assert as_argument(small) is small
-    copied = as_argument(shifted)
-    assert copied is not shifted
-    assert copied.ctypes.data % buffers.ALIGNMENT == 0
-    np.testing.assert_array_equal(copied, shifted)
+    assert placement.as_argument(aligned) is placement.at_each_run(aligned) is aligned
+    assert placement.as_argument(small) is placement.at_each_run(small) is small
+    each = placement.at_each_run(shifted)
+    assert callable(each)
+    for copied in (placement.as_argument(shifted), each()):
+        assert isinstance(copied, np.ndarray)
+        assert copied.ctypes.data % buffers.ALIGNMENT == 0
+        np.testing.assert_array_equal(copied, shifted)
+    shifted[:] = 3
+    np.testing.assert_array_equal(each(), shifted)
+
+
+def test_arrays_stay_as_they_are_where_programs_run_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "_stays_here", lambda: False)
+    shifted = buffers.aligned_empty((40_001,), np.float32)[1:]
+    assert placement.as_argument(shifted) is placement.at_each_run(shifted) is shifted
