@@ -82,9 +82,7 @@ def parse(unit: str) -> Unit:
 
 def _counted(text: str) -> tuple[str, float]:
     for pattern, work, amount in COUNTED:
-        found = re.fullmatch(
-            rf"(k|m|g|t|p|kilo|mega|giga|tera|peta|thousand|million|billion)?[ -]?(i?)(?:{pattern})", text
-        )
+        found = re.fullmatch(rf"({'|'.join(filter(None, PREFIXES))})?[ -]?(i?)(?:{pattern})", text)
         if found:
             prefix = 1024.0 ** " kmgtp".index(found[1]) if found[2] and found[1] else PREFIXES[found[1] or ""]
             return work, prefix * amount

@@ -28,7 +28,6 @@ from .files.load import from_proto, inline, load_stripped
 from .files.stored import Stored, lift
 from .files.stripped import StrippedModel
 from .input_shapes import InputShapeInfo, settle_input_shapes
-from .origin import imported_as_popart
 
 _STATE_KEYS = ("Accl", "Accl1", "Accl2", "Accl3", "Step", "LossScaleUpdateFactor", "PreviousLossScaling")
 _PRINT_VARIABLE = "POPART_PRINT_TENSORS"
@@ -88,8 +87,7 @@ def read_session_model(
     chosen = choose(model)
     inline(model)
     lift(model.graph, chosen)
-    if not imported_as_popart():
-        sort_nodes(model)
+    sort_nodes(model)
     check_structure(model)
     check_signatures(model, strict=False)
     bind_branch_inputs(model.graph)

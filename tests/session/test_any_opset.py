@@ -32,12 +32,7 @@ def network(opset: int) -> onnx.ModelProto:
     return model
 
 
-def trained(model: onnx.ModelProto | str, steps: int = 15, **engine: str) -> tuple[popart.TrainingSession, list[float]]:
-    given = model if isinstance(model, str) else model.SerializeToString()
-    builder = popart.Builder(given)
-    (x,), (y,) = builder.getInputTensorIds(), builder.getOutputTensorIds()
-    labels = builder.addInputTensor("INT32", [4])
-    loss = builder.aiGraphcore.nllloss([builder.aiOnnx.softmax([y], axis=1), labels])
+def prepared(builder: popart.Builder, loss: str, **engine: str) -> popart.TrainingSession:
     options = popart.SessionOptions()
     options.engineOptions = {f"popart_jax.{k}": v for k, v in engine.items()}
     session = popart.TrainingSession(
@@ -46,6 +41,16 @@ def trained(model: onnx.ModelProto | str, steps: int = 15, **engine: str) -> tup
     )  # fmt: skip
     session.prepareDevice()
     session.weightsFromHost()
+    return session
+
+
+def trained(model: onnx.ModelProto | str, steps: int = 15, **engine: str) -> tuple[popart.TrainingSession, list[float]]:
+    given = model if isinstance(model, str) else model.SerializeToString()
+    builder = popart.Builder(given)
+    (x,), (y,) = builder.getInputTensorIds(), builder.getOutputTensorIds()
+    labels = builder.addInputTensor("INT32", [4])
+    loss = builder.aiGraphcore.nllloss([builder.aiOnnx.softmax([y], axis=1), labels])
+    session = prepared(builder, loss, **engine)
     anchors = session.initAnchorArrays()
     losses = []
     for _ in range(steps):
@@ -192,14 +197,7 @@ def test_a_training_step_updates_the_statistics_of_batch_normalisation(asked: di
     model.graph.initializer.extend(onnx.numpy_helper.from_array(ones, n) for n in ("k", "s", "c", "mean", "var"))
     builder = popart.Builder(model.SerializeToString())
     loss = builder.aiGraphcore.l1loss(["y"], 0.1)
-    options = popart.SessionOptions()
-    options.engineOptions = {f"popart_jax.{k}": v for k, v in asked.items()}
-    session = popart.TrainingSession(
-        builder.getModelProto(), loss=loss, dataFlow=popart.DataFlow(1, {loss: popart.AnchorReturnType("All")}),
-        optimizer=popart.ConstSGD(0.1), deviceInfo=popart.DeviceManager().createCpuDevice(), userOptions=options,
-    )  # fmt: skip
-    session.prepareDevice()
-    session.weightsFromHost()
+    session = prepared(builder, loss, **asked)
     x = np.ascontiguousarray(X[:, :, 0, 0])
     session.run(popart.PyStepIO({"x": x}, session.initAnchorArrays()))
     session.modelToHost(str(tmp_path / "out.onnx"))

@@ -34,7 +34,7 @@ def check_attributes(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
 def warn_of_unknown_attributes(graph: ir.Graph, opsets: Mapping[str, int]) -> None:
     """Warn of attributes that a program's own operators do not take; those of other operators PopART ignores."""
     for node in every_node(graph):
-        row = find(node, opsets) if node.attributes else None
+        row = find(node, opsets) if node.attributes and normal_domain(node.domain) else None  # ONNX's can't be its own
         text = "" if row is None or is_known(row.fn) else _unknown(node, row)
         if text:
             module_logger("op").warning("%s", text)

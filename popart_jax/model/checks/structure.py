@@ -9,6 +9,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from ...errors import noted, popart_exception
+from ..origin import imported_as_popart
 
 NEWEST_IR = 14
 NEWEST_OPSETS = {"": 28, "ai.onnx.ml": 5}
@@ -131,9 +132,9 @@ def _check_graph(graph: ir.Graph, outer: Scope, where: str, around: tuple[ir.Gra
 def sort_nodes(model: ir.Model) -> None:
     """Sort the nodes, in place, if some are read before they are made; ONNX Runtime's converters leave them so.
 
-    A cycle stays, for `check_structure` to refuse.
+    A cycle stays, for `check_structure` to refuse, and so do all nodes of programs that import ``popart``.
     """
-    if not all(_is_sorted(graph) for graph in model.graphs()):
+    if not imported_as_popart() and not all(_is_sorted(graph) for graph in model.graphs()):
         with contextlib.suppress(ValueError):
             model.graph.sort()
 

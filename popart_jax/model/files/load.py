@@ -54,8 +54,7 @@ def ready(model: ir.Model) -> ir.Model:
     """
     inline(model)
     check_tensors(model)
-    if not imported_as_popart():
-        sort_nodes(model)
+    sort_nodes(model)
     check_structure(model)
     check_signatures(model)
     return model

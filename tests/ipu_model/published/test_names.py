@@ -7,22 +7,14 @@ import pytest
 from ipu_model import published, target
 from ipu_model.published.names import precision, program
 
+from .rows import answer, row
+
 CONV = {"field": [28, 28], "kernel-size": 3, "padding": 1, "input-channels": 64, "output-channels": 96, "batch-size": 2}
 SAME_CONV = {"image": "28x28", "kernel": 3, "pad": 1, "in_channels": 64, "filters": 96, "bs": 2}
 LSTM = {"batch-size": 4, "sequence-size": 5, "input-size": 128, "output-size": 128}
 SAME_LSTM = {"batch": 4, "seq_len": 5, "in_features": 128, "hidden_size": 128}
 BERT = {"model": "BERT-Base", "seq": 128, "batch": 16}
 RESNET = {"model": "ResNet-18", "global_batch": 512}
-
-
-def row(family, what="total cycles", unit="cycles", hardware="GC200, 1 IPU", type_="fp16", **config):
-    return {
-        "family": family, "what": what, "unit": unit, "hardware": hardware, "precision": type_, "config": config,
-    }  # fmt: skip
-
-
-def answer(*args, **config) -> float:
-    return published.predict(row(*args, **config))
 
 
 @pytest.mark.parametrize(("one", "same"), [

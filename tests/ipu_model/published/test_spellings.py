@@ -8,6 +8,8 @@ from ipu_model import published, target
 from ipu_model.published import fallback, throughput
 from ipu_model.published.words import numbers, ratio
 
+from .rows import answer, row
+
 CONV = {"field": [14, 14], "kernel-size": 3, "padding": 1, "input-channels": 32, "output-channels": 48, "batch-size": 2}
 OCT = {"field": [16, 16], "kernel-size": 1, "input-channels": 64, "output-channels": 64, "batch-size": 2}
 GEMM = {"m": 64, "k": 96, "n": 128}
@@ -16,16 +18,6 @@ SOLVER = {"a-rank": 32, "block-size": 16}
 HEAT = {"equation": "2D heat", "grid": "8000x8000", "steps": 10}
 SPARSE = {"m": 512, "k": 512, "n": 256, "block": 16, "density": "1/16"}
 TINY = {"model": "BERT-tiny"}
-
-
-def row(family, what="total cycles", unit="cycles", hardware="GC200, 1 IPU", type_="fp16", **config):
-    return {
-        "family": family, "what": what, "unit": unit, "hardware": hardware, "precision": type_, "config": config,
-    }  # fmt: skip
-
-
-def answer(*args, **config) -> float:
-    return published.predict(row(*args, **config))
 
 
 def program(op, params, what="total cycles", unit="cycles", type_="fp16", passes=""):
