@@ -1,9 +1,10 @@
 """Published ONNX models through `popart_jax.to_jax`, next to onnxruntime.
 
 Each model is run on the same random inputs by both; the table shows its nodes, the largest difference, whether it lies
-within rtol 1e-3 / atol 1e-4, and the time of one jitted call against one call of onnxruntime (same threads, in turn,
-medians). The releases that carry the models are downloaded into a cache folder, checked against their SHA-256 and
-never kept in the repository; the torch networks are exported on the spot.
+within rtol 1e-3 / atol 1e-4, and the time of one call against one call of onnxruntime (same threads, in turn, medians):
+jitted, which does the work on weights at each call, and by `with_weights`, which does it once, as onnxruntime does.
+The releases that carry the models are downloaded into a cache folder, checked against their SHA-256 and never kept in
+the repository; the torch networks are exported on the spot.
 
     python -m benchmarks.real_models [--only NAME ...] [--cache FOLDER] [--priority 20]
 """
@@ -38,6 +39,8 @@ from .engines import onnxruntime_session
 from .timing import interleave, ratio
 
 Shapes = Mapping[str, tuple[int, ...]]
+_WIDTH = 140
+"""Columns of the printed table, also where the output is no terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +144,18 @@ MORE = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Result of one model; times in milliseconds, and the ratio of both in the same moment."""
+    """Result of one model; times in milliseconds, and ratios to onnxruntime in the same moments."""
 
     name: str
     nodes: int
     opset: int
     error: float
     agrees: bool
-    ours: float
+    jitted: float
+    prepared: float
     theirs: float
-    ratio: float
+    jitted_ratio: float
+    prepared_ratio: float
 
 
 def download(package: Package, cache: Path) -> Path:
@@ -244,26 +249,30 @@ def random_inputs(
 
 
 def compare(model: Published, path: Path, priority: int = 0, budget: float = 0.8) -> Row:
-    """Run one file both ways, in turn, for `budget` seconds."""
+    """Run one file all ways, in turn, for `budget` seconds."""
     session = onnxruntime_session(str(path))
     fed = random_inputs(session, model.shapes, model.values, model.scale)
     results = zip(session.get_outputs(), session.run(None, fed), strict=True)
     expected: dict[str, np.ndarray] = {o.name: np.asarray(x) for o, x in results}
     fn, params = to_jax(path)
-    jitted = fn.jit  # exact for 64-bit inputs too
-    found = {k: np.asarray(v) for k, v in jitted(params, fed).items()}
-    close = [np.allclose(found[k], v, rtol=1e-3, atol=1e-4) and found[k].shape == v.shape for k, v in expected.items()]
-    error = max(float(np.abs(found[k].astype(np.float64) - v).max()) for k, v in expected.items())
+    jitted, prepared = fn.jit, fn.with_weights(params)  # both exact for 64-bit inputs too
+    both = [{k: np.asarray(v) for k, v in results.items()} for results in (jitted(params, fed), prepared(fed))]
+    pairs = [(found[k], v) for found in both for k, v in expected.items()]
+    close = [np.allclose(x, v, rtol=1e-3, atol=1e-4) and x.shape == v.shape for x, v in pairs]
+    error = max(float(np.abs(x.astype(np.float64) - v).max()) for x, v in pairs)
     proto = onnx.load(path, load_external_data=False)
     opset = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
     engines = {
-        "ours": lambda: cast("Any", jax.block_until_ready(jitted(params, fed))),
+        "jitted": lambda: cast("Any", jax.block_until_ready(jitted(params, fed))),
+        "prepared": lambda: cast("Any", jax.block_until_ready(prepared(fed))),
         "theirs": lambda: session.run(None, fed),
     }
     with quiet(priority):
-        ours, theirs = interleave(engines, budget=budget).values()
-    times = 1e3 * ours.median, 1e3 * theirs.median, ratio(ours, theirs)
-    return Row(model.name, len(proto.graph.node), opset, error, all(close), *times)
+        timings = interleave(engines, budget=budget)
+    theirs = timings["theirs"]
+    ratios = [ratio(timings[name], theirs) for name in ("jitted", "prepared")]
+    times = [1e3 * timing.median for timing in timings.values()]
+    return Row(model.name, len(proto.graph.node), opset, error, all(close), *times, *ratios)
 
 
 def exported(cache: Path) -> Iterator[tuple[str, Path, Shapes]]:
@@ -301,17 +310,19 @@ def main() -> int:
     parser.add_argument("--priority", type=int, default=0, help="real-time priority while timing (Linux, root)")
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
-    table = Table("model", "nodes", "opset", "largest error", "agrees", "jit ms", "onnxruntime ms", "ratio")
-    failures, ratios = 0, list[float]()
+    columns = ("jit ms", "with weights ms", "onnxruntime ms", "jit ratio", "with weights ratio")
+    table = Table("model", "nodes", "opset", "largest error", "agrees", *columns)
+    failures, found = 0, list[Row]()
     for row in rows(given.cache, set(given.only), given.priority):
         failures += not row.agrees
-        ratios.append(row.ratio)
-        times = (f"{row.ours:.2f}", f"{row.theirs:.2f}", f"{row.ratio:.2f}")
+        found.append(row)
+        times = [f"{x:.2f}" for x in (row.jitted, row.prepared, row.theirs, row.jitted_ratio, row.prepared_ratio)]
         table.add_row(
             row.name, str(row.nodes), str(row.opset), f"{row.error:.1e}", "yes" if row.agrees else "NO", *times
         )
-    Console().print(table)
-    print(f"ratio: median {statistics.median(ratios):.2f}, largest {max(ratios):.2f}")
+    Console(width=_WIDTH).print(table)
+    for name, ratios in ("jit", [r.jitted_ratio for r in found]), ("with weights", [r.prepared_ratio for r in found]):
+        print(f"{name}, ratio: median {statistics.median(ratios):.2f}, largest {max(ratios):.2f}")
     return failures
 
 
