@@ -27,7 +27,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..errors import popart_exception
-from ..model.attribute_names import CONSTANT
+from ..model.attribute_names import CONSTANT, QUANTISED
 from ..model.checks import signatures
 from ..model.files.stored import Stored
 from ..ops.registry import resolve
@@ -123,7 +123,7 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
     """Why a tensor is not a parameter; '' if it is one."""
     if CONSTANT in one.metadata:
         return "a constant, said who built the model"
-    if _WRITTEN_OUT.fullmatch(one.value.name or ""):
+    if _WRITTEN_OUT.fullmatch(one.value.name or "") and QUANTISED not in one.metadata:
         return "a constant of the program that was exported"
     uses = _uses(one.value)
     if uses and all(_is_statistic(node, at) for node, at in uses):

@@ -6,6 +6,7 @@ those of the file, and once more when the model is saved.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ..lowering.kernels import DOMAIN
+from ..model.attribute_names import QUANTISED
 from ..model.files.load import inline
 from ..ops.quantize import dequantize_linear, quantized, spread
-from .straight_through import pass_rounding
+from .straight_through import follow, mark, pass_rounding
 
 _FORM = "StraightThroughDequantize"
 
@@ -58,7 +60,7 @@ def open_weights(model: ir.Model) -> dict[str, Latent]:
         if latent is None:
             continue
         found[name] = latent
-        _open(graph, value, latent)
+        _open(graph, value, latent, model.opset_imports)
     return found
 
 
@@ -69,7 +71,7 @@ def latent_weights(model: ir.Model) -> dict[str, Latent]:
 
 def _latent(value: ir.Value) -> Latent | None:
     """Quantisation of a weight; None for other tensors: all readers must dequantise it, with the same known scale."""
-    tensor, uses = value.const_value, value.uses()
+    tensor, uses = value.const_value, list(_bounded(value))
     if tensor is None or not uses or any(u.node.op_type != _FORM or u.idx for u in uses):
         return None
     first, *others = [use.node for use in uses]
@@ -83,20 +85,30 @@ def _latent(value: ir.Value) -> Latent | None:
     return Latent(tensor.dtype, scale.const_value.numpy(), shift, axis, block)
 
 
+def _bounded(value: ir.Value) -> Iterator[Any]:
+    """Uses of a value, and of what a Clip makes of it: Brevitas bounds narrow integers so."""
+    for use in value.uses():
+        if use.node.op_type == "Clip" and use.idx == 0:
+            yield from _bounded(use.node.outputs[0])
+        else:
+            yield use
+
+
 def _how(node: ir.Node) -> tuple[Any, Any, int, int]:
     inputs = [*node.inputs, None]
     return inputs[1], inputs[2], node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
 
 
-def _open(graph: ir.Graph, value: ir.Value, latent: Latent) -> None:
+def _open(graph: ir.Graph, value: ir.Value, latent: Latent, opsets: Mapping[str, int]) -> None:
     """Replace an integer weight by a float weight and a node that quantises it."""
     assert value.const_value is not None
     real = latent.real(value.const_value.numpy())
     name, readers = value.name, list(value.uses())
     own = ir.Value(name=name, shape=value.shape, type=ir.TensorType(ir.DataType.from_numpy(real.dtype)))
     own.const_value = ir.Tensor(real, name=name)
+    own.metadata_props[QUANTISED] = latent.dtype.name
     attributes = {"to": latent.dtype.value, "axis": latent.axis, "block_size": latent.block}
-    first = readers[0].node
+    first = next(_bounded(value)).node
     rounded = ir.Node(
         DOMAIN, "StraightThroughQuantize", [own, *first.inputs[1:]],
         [ir.AttrInt64(n, v) for n, v in attributes.items()],
@@ -104,8 +116,11 @@ def _open(graph: ir.Graph, value: ir.Value, latent: Latent) -> None:
     rounded.outputs[0].name = f"{name}/whole"
     home = graph[0]
     graph.insert_before(home, rounded)
+    mark(rounded.outputs[0], latent.dtype)
     for use in readers:
         use.node.replace_input_with(use.idx, rounded.outputs[0])
+        if use.node.op_type != _FORM:
+            follow(graph, use.node, latent.dtype, opsets)
     graph.initializers.pop(name or "")
     if value in graph.inputs:
         graph.inputs.remove(value)

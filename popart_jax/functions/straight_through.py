@@ -2,12 +2,12 @@
 
 An operator on quantised data becomes the float operator between DequantizeLinear and QuantizeLinear, and these two
 become the operators of `lowering.kernels.straight_through`, which store integers as float32. Operators between them
-that only move data (Reshape, MaxPool, Concat, ...) then pass on gradients too. Results do not change.
+that move or bound data (Reshape, MaxPool, Concat, Clip, ...) then pass on gradients too. Results do not change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,11 @@ from ..errors import popart_exception
 from ..lowering.kernels import DOMAIN
 from ..lowering.passes.channels_last import take_over
 from ..ops.registry import resolve
-from .choice import operand_name
+from .choice import operand_name, schema_of
 
 _LINEAR = "QLinear"
 _WHOLE = "whole"  # metadata of values that hold integers as float32: their quantised type
+_WRAPS = {"Abs", "Add", "Div", "Mod", "Mul", "Neg", "Sub", "Sum"}  # of integers; of floats they do not
 _QUANTIZE, _DEQUANTIZE = ("axis", "block_size", "saturate"), ("axis", "block_size", "output_dtype")
 
 
@@ -32,21 +33,21 @@ def pass_rounding(model: ir.Model) -> None:
             if node.op_type.startswith(_LINEAR) or node.op_type == "QGemm":
                 _expand(graph, node, model.opset_imports)
         for node in list(graph):
-            _replace_one(graph, node)
+            _replace_one(graph, node, model.opset_imports)
         for value in list(graph.outputs):
             _whole_output(graph, value)
 
 
-def _replace_one(graph: ir.Graph, node: ir.Node) -> None:
+def _replace_one(graph: ir.Graph, node: ir.Node, opsets: Mapping[str, int]) -> None:
     match node.op_type:
         case "QuantizeLinear":
             to = _result_type(node)
             kept = [*_attributes(node, _QUANTIZE), ir.AttrInt64("to", to.value)]
-            _mark(_take_form(graph, node, "StraightThroughQuantize", kept), to)
+            mark(_take_form(graph, node, "StraightThroughQuantize", kept), to)
         case "DequantizeLinear":
             _take_form(graph, node, "StraightThroughDequantize", _attributes(node, _DEQUANTIZE))
         case "DynamicQuantizeLinear":
-            _mark(_take_form(graph, node, "StraightThroughDynamicQuantize", []), ir.DataType.UINT8)
+            mark(_take_form(graph, node, "StraightThroughDynamicQuantize", []), ir.DataType.UINT8)
         case "MatMulInteger" | "ConvInteger":
             centred = [_centred(graph, node, i) for i in (0, 1)]
             new = ir.Node("", node.op_type.removesuffix("Integer"), centred, list(node.attributes.values()))
@@ -55,12 +56,39 @@ def _replace_one(graph: ir.Graph, node: ir.Node) -> None:
         case name if "Integer" in name or name.startswith("DynamicQuantize"):
             raise _refusal(node)
         case _ if node.domain != DOMAIN:
-            whole = [v.metadata_props[_WHOLE] for v in node.inputs if v is not None and _WHOLE in v.metadata_props]
-            for value in node.outputs if whole else ():
-                _mark(value, ir.DataType[whole[0]])
+            types = [v.metadata_props[_WHOLE] for v in node.inputs if v is not None and _WHOLE in v.metadata_props]
+            if types:
+                follow(graph, node, ir.DataType[types[0]], opsets)
 
 
-def _mark(value: ir.Value, dtype: ir.DataType) -> None:
+def follow(graph: ir.Graph, node: ir.Node, dtype: ir.DataType, opsets: Mapping[str, int]) -> None:
+    """Let an operator take integers stored as float32: what must have their type, and what has it, is stored so too.
+
+    Raises
+    ------
+    popart_exception
+        Its result would be another one.
+    """
+    if node.op_type in _WRAPS or node.op_type.startswith("Bit"):
+        raise _refusal(node)
+    schema = schema_of(node, opsets)
+
+    def kind(formals: Sequence[Any], at: int) -> str:
+        return formals[min(at, len(formals) - 1)].type_str
+
+    inputs = list(enumerate(node.inputs))
+    stored = {v for _, v in inputs if v is not None and _WHOLE in v.metadata_props}
+    kinds = {kind(schema.inputs, i) for i, v in inputs if v in stored} if schema is not None else set[str]()
+    for i, value in inputs:
+        if value is not None and value not in stored and schema is not None and kind(schema.inputs, i) in kinds:
+            as_float = [ir.AttrInt64("to", ir.DataType.FLOAT.value)]
+            node.replace_input_with(i, _before(graph, node, "Cast", [value], as_float))
+    for i, value in enumerate(node.outputs):
+        if schema is None or kind(schema.outputs, i) in kinds:
+            mark(value, dtype)
+
+
+def mark(value: ir.Value, dtype: ir.DataType) -> None:
     """Record that a value holds integers of a type, stored as float32."""
     value.metadata_props[_WHOLE] = dtype.name
     value.type = ir.TensorType(ir.DataType.FLOAT)

@@ -32,6 +32,9 @@ BUILDER_GRAPH = "BuilderGraph_"
 CONSTANT = "popart_jax.constant"
 """Metadata key of Constant nodes that a Builder or a GraphTransformer made: whoever asked for one wants no weight."""
 
+QUANTISED = "popart_jax.quantised"
+"""Metadata key of float weights that stand for integer weights of the file, with the type of these."""
+
 REPLICATION_FACTOR = "__replicationFactor"
 TYPES = {
     **dict.fromkeys(

@@ -171,6 +171,66 @@ def test_whole_numbers_between_and_as_an_output() -> None:
     np.testing.assert_array_equal(jax.grad(lambda x: fn(params, x)["y"].sum())(x), np.ones_like(x))
 
 
+NARROW = """(float[2,4] x) => (float[2,3] y) {
+    c = Clip(q, low, high) d = DequantizeLinear(c, s, z) y = MatMul(x, d) }"""
+ROUNDED_BEFORE = NARROW.replace("{", "{ q = QuantizeLinear(w, s, z)")
+
+
+@pytest.mark.parametrize("integer", [False, True])
+def test_integers_between_limits_are_trained_saved_and_served(integer: bool, tmp_path: Path) -> None:
+    """Brevitas writes narrow weights so, as floats or, by the older exporter, as integers named like constants."""
+    torch = pytest.importorskip("torch")
+    rng, scale = np.random.default_rng(9), np.float32(0.25)
+    x, whole = rng.normal(size=(2, 4)).astype(np.float32), rng.integers(-7, 8, (4, 3))
+    limits = {"s": scale, "z": np.int8(0), "low": np.int8(-7), "high": np.int8(7)}
+    if integer:
+        name = "/layer/Constant_1_output_0"
+        model = _constants(NARROW, **limits)
+        model.graph.initializer.append(numpy_helper.from_array(whole.astype(np.int8), name))
+        model.graph.node[0].input[0] = name
+    else:
+        name = "w"
+        model = _constants(ROUNDED_BEFORE, w=(whole * scale).astype(np.float32), **limits)
+    fn, params = popart.to_jax(model, straight_through=True)
+    np.testing.assert_array_equal(params.pop(name), whole * scale)
+    assert not params
+    given = torch.tensor(rng.normal(0, 1.5, (4, 3)).astype(np.float32), requires_grad=True)
+    theirs = torch.tensor(x) @ torch.fake_quantize_per_tensor_affine(given, float(scale), 0, -7, 7)
+    theirs.sum().backward()
+    moved = {name: given.detach().numpy()}
+    assert np.abs(moved[name]).max() > 7 * scale
+    np.testing.assert_allclose(fn(moved, x)["y"], theirs.detach().numpy(), rtol=1e-6, atol=1e-6)
+    slope = jax.grad(lambda p: fn(p, x)["y"].sum())(moved)
+    np.testing.assert_allclose(slope[name], given.grad.numpy(), rtol=1e-6)
+    fn.save(tmp_path / "moved.onnx", moved)
+    exact = onnxruntime.SessionOptions()  # optimised, it would multiply bytes
+    exact.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (y,) = onnxruntime.InferenceSession(tmp_path / "moved.onnx", exact).run(None, {"x": x})
+    np.testing.assert_allclose(np.asarray(y), fn(moved, x)["y"], rtol=1e-6, atol=1e-6)
+
+
+def test_what_an_operator_makes_of_integers_has_its_own_type() -> None:
+    text = """(float[2,3] x) => (float[2,3] y, int64[2] a, int8[2,4] j) {
+        q = QuantizeLinear(x, s, z) f = Cast<to=1>(q) y = Mul(f, s) a = ArgMax<axis=1, keepdims=0>(q)
+        j = Concat<axis=1>(q, more) }"""
+    model = _constants(text, more=np.int8([[3], [4]]))
+    x = np.random.default_rng(5).normal(size=(2, 3)).astype(np.float32)
+    fn, params = popart.to_jax(model, straight_through=True)
+    assert list(params) == ["s"]  # it multiplies, too
+    found = fn(params, x)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for name, theirs in zip(("y", "a", "j"), session.run(None, {"x": x}), strict=True):
+        assert found[name].dtype == theirs.dtype
+        np.testing.assert_array_equal(found[name], theirs)
+    np.testing.assert_allclose(jax.grad(lambda x: fn(params, x)["y"].sum())(x), np.ones_like(x), rtol=1e-6)
+
+
+def test_a_sum_of_quantised_numbers_is_refused_since_integers_overflow() -> None:
+    text = """(float[2] x) => (int8[2] y) { q = QuantizeLinear(x, s, z) y = Add(q, q) }"""
+    with pytest.raises(popart.popart_exception, match="is a Add, through which no gradient"):
+        popart.to_jax(_constants(text), straight_through=True)
+
+
 def test_a_quantised_softmax_follows_the_opset_it_names() -> None:
     """Before 13 the axis began a row of all that follows."""
     scale, zero = np.float32(1 / 256), np.uint8(0)
