@@ -167,7 +167,7 @@ def _is_statistic(node: ir.Node, at: int) -> bool:
 
 
 def _is_quantisation(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
-    if not re.search("[Qq]uant|^Q[A-Z]|Integer|NBits", node.op_type):
+    if not re.search("[Qq]uant|^Q[A-Z]|^Trunc$|Integer|NBits", node.op_type):
         return False
     name = operand_name(node, at, opsets)
     return "scale" in name or "zero_point" in name

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_QONNX = {"qonnx": "BipolarQuant IntQuant Quant Trunc"}
 MODULES: Mapping[str, Mapping[str, str]] = {
     "": {
         "activation": """
@@ -144,6 +145,9 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         "popxl.printing": "PrintTensor",
         "popxl.tensors": "Gather Histogram Nll NlllWithSoftmaxGradDirect PopartTiedGather Resize SoftmaxGradDirect",
     },
+    "qonnx.custom_op.general": _QONNX,
+    "onnx.brevitas": _QONNX,
+    "finn.custom_op.general": _QONNX,
 }
 
 

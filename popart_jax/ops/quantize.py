@@ -18,6 +18,18 @@ from .convolution import conv
 from .kernels import Computation
 from .operator import MOVES_DATA, operator
 from .registry import lowers
+from .two_way import with_jvp
+
+
+@with_jvp()
+def straight_through(hard: Any, soft: Any) -> Any:
+    """`hard`, with the derivative of `soft`."""
+    return hard
+
+
+@straight_through.defjvp
+def _straight_through(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    return primals[0], tangents[1]
 
 
 def spread(parameter: Array, shape: Sequence[int], axis: int, block_size: int = 0) -> Array:

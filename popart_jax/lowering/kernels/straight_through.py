@@ -15,22 +15,9 @@ import numpy as np
 
 from ...ops.arrays import Array, is_float, onnx_dtype
 from ...ops.operator import operator
-from ...ops.quantize import dequantize_linear, dynamic_quantize_linear, quantized, spread
+from ...ops.quantize import dequantize_linear, dynamic_quantize_linear, quantized, spread, straight_through
 from ...ops.registry import lowers
-from ...ops.two_way import with_jvp
 from . import DOMAIN
-
-
-@with_jvp()
-def _through(hard: Any, soft: Any) -> Any:
-    """`hard`, with the derivative of `soft`."""
-    return hard
-
-
-@_through.defjvp
-def _through_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
-    return primals[0], tangents[1]
-
 
 operator("StraightThroughQuantize")
 
@@ -49,7 +36,7 @@ def straight_through_quantize(
     limits = cast("Any", ml_dtypes.finfo(dtype) if is_float(np.zeros(0, dtype)) else ml_dtypes.iinfo(dtype))
     soft = (data / divisor).astype(jnp.float32) + (0 if zero is None else zero.astype(jnp.float32))
     inside = (soft >= float(limits.min)) & (soft <= float(limits.max))
-    return _through(hard, jnp.where(inside, soft, jax.lax.stop_gradient(soft)))
+    return straight_through(hard, jnp.where(inside, soft, jax.lax.stop_gradient(soft)))
 
 
 operator("StraightThroughDequantize")
@@ -74,4 +61,4 @@ def straight_through_dynamic_quantize(x: Array, /) -> tuple[Array, Array, Array]
     """DynamicQuantizeLinear with float32 data; the scale follows the data and has no gradient."""
     whole, scale, zero = dynamic_quantize_linear(jax.lax.stop_gradient(jnp.asarray(x)))
     divisor = jnp.where(scale == 0, jnp.ones_like(scale), scale)
-    return _through(whole.astype(jnp.float32), x / divisor + zero.astype(jnp.float32)), scale, zero
+    return straight_through(whole.astype(jnp.float32), x / divisor + zero.astype(jnp.float32)), scale, zero
