@@ -21,6 +21,7 @@ from ...ops.options import DEFAULTS
 from ...ops.registry import TRANSLATION, normal_domain, resolve
 from .._internal.classes import class_of, make_class
 from .._internal.enums import TensorType
+from .._internal.exchange import state_of
 from .._internal.op import Op
 from .._internal.operands import op_of, plain_attributes, tensor_of
 from .._internal.settings import Settings
@@ -65,7 +66,6 @@ def create(
     attributes: Mapping[str, Any] | None = None,
     *,
     writes: Sequence[tuple[int, int]] = (),
-    views: Sequence[int] = (),
     options: Mapping[str, Any] | None = None,
     reads_state: Iterable[str] = (),
     writes_state: Iterable[str] = (),
@@ -86,12 +86,12 @@ def create(
         Outputs; their names are made unique.
     attributes : mapping, optional
         Attributes of the node; None values are left out.
-    writes, views : sequences
-        Effects on storages, see `lowering.effects`.
+    writes : sequence of (int, int)
+        Operands that results overwrite, besides those of the operator's row; see `lowering.effects`.
     options : mapping, optional
         Facts for getters and the cost model that do not change values.
     reads_state, writes_state : iterable of str
-        Program state that the operator uses.
+        Program state that the operator uses, besides what follows from its translation.
     runs : (domain, type, version), optional
         Translation that runs it; default: the one that its row names.
     output_ids : sequence of str, optional
@@ -101,11 +101,10 @@ def create(
     row = facts(kind) if isinstance(kind, str) else kind
     translation = runs or row.translation
     settings = settings or get_current_context()._get_op_settings(row.op_type)
-    if facts(translation[1]).has(Trait.SCALED_FLOAT8):
-        reads_state, writes_state = (*reads_state, FAULT), (*writes_state, FAULT)
-    if translation[:2] == ("popxl", "PrintTensor"):
-        reads_state, writes_state = (*reads_state, PRINTED), (*writes_state, PRINTED)
-    plain = _attributes(dict(attributes or {}), writes, views, tuple(reads_state), tuple(writes_state))
+    given = dict(attributes or {})
+    overwritten, viewed = _effects(row, inputs)
+    read, written = _state(translation, given)
+    plain = _attributes(given, (*writes, *overwritten), viewed, (*reads_state, *read), (*writes_state, *written))
     values = list[ir.Value]()
     for i, o in enumerate(outs):  # one by one: outputs of one operator may ask for the same name
         name = output_ids[i] if output_ids else graph._create_tensor_id(o.name)
@@ -143,6 +142,25 @@ def enter(
 def result(op: Op, i: int = 0) -> Tensor:
     """Output `i` as a tensor."""
     return tensor_of(op._node.outputs[i])
+
+
+def _effects(row: Operator, inputs: Sequence[Tensor | None]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Pairs of an operand and the result that overwrites it, and the operands that the first result is a view of."""
+    forward = facts(row.forward)
+    if forward.view and row.op_type == forward.view:
+        return [], [i for i, t in enumerate(inputs) if t is not None] if forward.op_type == "Concat" else [0]
+    updates = row.has(Trait.UPDATES) and row.op_type not in ("AdamUpdater", "LambSquare")
+    if updates or row.op_type == "RemoteLoadInplace":
+        return [(0, 0)], []
+    return [(i, 0) for i, form in forward.inplace.items() if form == row.op_type], []
+
+
+def _state(translation: Translation, attributes: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Program state that a translation reads and writes."""
+    read, written = state_of(translation[1], attributes)
+    chains = [FAULT] if facts(translation[1]).has(Trait.SCALED_FLOAT8) else []
+    chains += [PRINTED] if translation[:2] == ("popxl", "PrintTensor") else []
+    return [*read, *chains], [*written, *chains]
 
 
 def _attributes(plain: dict[str, Any], writes: Any, views: Any, reads: Any, written: Any) -> list[ir.Attr]:
@@ -253,12 +271,10 @@ def create_by_hand(
     options: Mapping[str, Any],
     graph: Graph,
     settings: Settings | None,
-    effects: Mapping[str, Any],
 ) -> Op:
     """An operator made through the internal IR: outputs are (id, shape, type)."""
     outs, ids = [Out("", shape, kind) for _, shape, kind in outputs], [name for name, _, _ in outputs]
-    op = create(row, operands, outs, attributes, options=options, graph=graph, settings=settings, output_ids=ids,
-                **effects)  # fmt: skip
+    op = create(row, operands, outs, attributes, options=options, graph=graph, settings=settings, output_ids=ids)
     for value in op._node.outputs:
         value.meta[UNTYPED] = True
     return op

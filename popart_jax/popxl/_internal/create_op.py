@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import popart_exception
 from ...model.tensor_info import _TensorInfoCore as TensorInfo
-from ...ops import Operator, Trait, facts
+from ...ops import Operator
 from ...ops.registry import resolve
 from .._building.bindings import above
 from ..dtypes import dtype as Dtype
@@ -15,7 +15,6 @@ from ..dtypes import float32
 from ..graph import UNTYPED
 from .classes import all_classes
 from .enums import AccumulationType, AdamMode, CollectiveOperator, DataType, MatMulPartialsType, ReductionType
-from .exchange import state_of
 from .rewrite import adopt
 from .settings import Settings
 from .values import GraphId, OperatorIdentifier, OptimizerValue, _Optional
@@ -111,19 +110,6 @@ def _value(value: Any) -> Any:
     return getattr(value, "_graph", value)
 
 
-def _effects(row: Operator, inputs: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Effects of an operator made by hand: writes, views and program state, as arguments of `create`."""
-    state = state_of(row.translation[1], attributes)
-    if row.has(Trait.UPDATES) and row.op_type not in ("AdamUpdater", "LambSquare"):
-        return {"writes": [(0, 0)]}
-    if row.op_type == "RemoteLoadInplace":
-        return {"writes": [(0, 0)], **state}
-    pure = facts(row.forward)
-    if row.op_type == pure.view:
-        return {"views": sorted(inputs) if pure.op_type == "Concat" else [0]}
-    return {"writes": [(i, 0) for i, form in pure.inplace.items() if form == row.op_type], **state}
-
-
 def _make(graph: Graph, row: Operator, inputs: Any, outputs: Any, settings: Any, attributes: Any, options: Any) -> Any:
     operands: list[Any] = [None] * (max(inputs, default=-1) + 1)
     for i, tensor_id in inputs.items():
@@ -133,8 +119,7 @@ def _make(graph: Graph, row: Operator, inputs: Any, outputs: Any, settings: Any,
         raise popart_exception(f"Tensors {taken} have a producer already")
     ids = [outputs[i] for i in sorted(outputs)]
     existing = {i: graph._tensors.pop(i) for i in ids if i in graph._tensors}
-    op = above.create_by_hand(row, operands, [(i, (), float32) for i in ids], attributes, options, graph, settings,
-                              _effects(row, inputs, attributes))  # fmt: skip
+    op = above.create_by_hand(row, operands, [(i, (), float32) for i in ids], attributes, options, graph, settings)
     for value in op._node.outputs:
         old = existing.get(value.name or "")
         if old is not None:

@@ -31,13 +31,13 @@ def parts(node: ir.Node) -> Sequence[Part]:
     return cast("Sequence[Part]", node.meta["parts"]) if node.op_type == "MultiExchange" else (Part.of(node),)
 
 
-def state_of(op_type: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Program state that an exchange reads and writes, as arguments of `create`; nothing for other operators."""
-    if op_type in ("HostLoad", "HostStore"):
+def state_of(op_type: str, attributes: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Program state that an exchange reads and writes; none of other operators, and without attributes."""
+    if op_type in ("HostLoad", "HostStore") and "stream" in attributes:
         kind = "h2d" if op_type == "HostLoad" else "d2h"
         data, cursor = f"{kind}:{attributes['stream']}", f"{kind}#{attributes['stream']}"
-        return {"reads_state": [data], "writes_state": [cursor] if kind == "h2d" else [data, cursor]}
-    if op_type in ("RemoteLoad", "RemoteStore"):
+        return [data], [cursor] if kind == "h2d" else [data, cursor]
+    if op_type in ("RemoteLoad", "RemoteStore") and "buffer" in attributes:
         state = [f"remote:{attributes['buffer']}"]
-        return {"reads_state": state} if op_type == "RemoteLoad" else {"reads_state": state, "writes_state": state}
-    return {}
+        return state, [] if op_type == "RemoteLoad" else state
+    return [], []

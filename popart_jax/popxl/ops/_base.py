@@ -17,12 +17,6 @@ def unary(op_type: str, t: Tensor, name: str, dtype: dtypes.dtype | None = None,
     return result(create(op_type, [t], [like(t, name, dtype)], attributes))
 
 
-def unary_(op_type: str, t: Tensor, name: str, **attributes: Any) -> Tensor:
-    """Append an operator that overwrites its one operand with the result."""
-    check_operands(t=t)
-    return result(create(op_type, [t], [like(t, name)], attributes, writes=[(0, 0)]))
-
-
 def binary(
     op_type: str,
     lhs: Tensor,

@@ -7,7 +7,7 @@ from .. import dtypes
 from .._building.create import Out, create, like, result
 from ..tensor import Tensor, TensorLike, as_tensor
 from . import _shapes
-from ._base import binary, unary, unary_
+from ._base import binary, unary
 from .shaping import identity
 from .utils import cast_if_needed, check_operands
 
@@ -76,7 +76,7 @@ def exp(t: Tensor) -> Tensor:
 
 def exp_(t: Tensor) -> Tensor:
     """Exponential, in place."""
-    return unary_("ExpInplace", t, "exp_inplace_out")
+    return unary("ExpInplace", t, "exp_inplace_out")
 
 
 def gelu(t: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ def gelu(t: Tensor) -> Tensor:
 
 def gelu_(t: Tensor) -> Tensor:
     """`gelu` in place."""
-    return unary_("GeluInplace", t, "gelu_inplace_out")
+    return unary("GeluInplace", t, "gelu_inplace_out")
 
 
 def geluerf(t: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def geluerf(t: Tensor) -> Tensor:
 
 def geluerf_(t: Tensor) -> Tensor:
     """`geluerf` in place."""
-    return unary_("GeluErfInplace", t, "geluerf_inplace_out")
+    return unary("GeluErfInplace", t, "geluerf_inplace_out")
 
 
 def relu(t: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ def relu(t: Tensor) -> Tensor:
 
 def relu_(t: Tensor) -> Tensor:
     """`relu` in place."""
-    return unary_("ReluInplace", t, "relu_inplace_out")
+    return unary("ReluInplace", t, "relu_inplace_out")
 
 
 def swish(t: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def swish(t: Tensor) -> Tensor:
 
 def swish_(t: Tensor) -> Tensor:
     """`swish` in place."""
-    return unary_("SwishInplace", t, "swish_inplace_out")
+    return unary("SwishInplace", t, "swish_inplace_out")
 
 
 def clip(t: Tensor, min: float = -_inf, max: float = _inf) -> Tensor:
@@ -149,9 +149,8 @@ def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
 
 def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
     """`increment_mod` in place."""
-    return unary_(
-        "IncrementModInplace", t, "increment_mod_inplace_out", increment=_number(increment), modulus=_number(modulus)
-    )
+    attributes = {"increment": _number(increment), "modulus": _number(modulus)}
+    return unary("IncrementModInplace", t, "increment_mod_inplace_out", **attributes)
 
 
 def _number(x: float) -> float:
@@ -175,7 +174,7 @@ def add_(lhs: Tensor, rhs: Tensor) -> Tensor:
     shape = _shapes.broadcast("AddLhsInplace", lhs, rhs)
     if shape != lhs.shape:
         raise popart_exception(f"AddLhsInplace: {list(rhs.shape)} can't be broadcast to {list(lhs.shape)}")
-    return result(create("AddLhsInplace", [lhs, rhs], [like(lhs, "add_lhs_inplace_out")], writes=[(0, 0)]))
+    return result(create("AddLhsInplace", [lhs, rhs], [like(lhs, "add_lhs_inplace_out")]))
 
 
 def sub(lhs: Tensor, rhs: Tensor) -> Tensor:

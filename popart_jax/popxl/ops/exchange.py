@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from .._building.checks import check_own
 from .._building.create import Out, create, like, result
 from .._building.spec import whole_number
 from .._internal.enums import CodeLocation, TileSet
-from .._internal.exchange import state_of
 from .._internal.placement import placement
 from ..context import gcg, get_current_context
 from ..graph import Graph
@@ -47,7 +46,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
     base = name or h2d_stream._stream_tensor.name
     start = init(h2d_stream.shape, h2d_stream.dtype, f"{base}_init", "undef")
     out = Out(f"{base}_hostload", h2d_stream.shape, h2d_stream.dtype)
-    return result(_exchange("HostLoad", [start], [out], stream=h2d_stream.tensor_id))
+    return result(create("HostLoad", [start], [out], {"stream": h2d_stream.tensor_id}))
 
 
 def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
@@ -70,11 +69,7 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
             f"shape of stream {d2h_stream.tensor_id} `{d2h_stream.shape}` does not match shape of provided tensor "
             f"`{t.shape}`"
         )
-    _exchange("HostStore", [t], [], stream=d2h_stream.tensor_id)
-
-
-def _exchange(op_type: str, inputs: list[Tensor], outs: list[Out], **attributes: str | int) -> Any:
-    return create(op_type, inputs, outs, attributes, **state_of(op_type, attributes))
+    create("HostStore", [t], [], {"stream": d2h_stream.tensor_id})
 
 
 def _offset(offset: int | Tensor) -> Tensor:
@@ -102,7 +97,7 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
         remote_buffer.tensor_shape, remote_buffer.tensor_dtype, f"{base}_remote_load", "undef", remote_buffer.meta_shape
     )
     out = Out(f"{base}_remote_loaded", start.shape, start.dtype, remote_buffer.meta_shape)
-    return result(_exchange("RemoteLoad", [start, at], [out], buffer=remote_buffer.remote_buffer_id))
+    return result(create("RemoteLoad", [start, at], [out], {"buffer": remote_buffer.remote_buffer_id}))
 
 
 def _entry(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
@@ -125,9 +120,7 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     at = _entry(remote_buffer, offset, t)
     t._meta_shape = remote_buffer.meta_shape
     out = Out("remote_load_inplace_out", t.shape, t.dtype, remote_buffer.meta_shape)
-    attributes = {"buffer": remote_buffer.remote_buffer_id}
-    state = state_of("RemoteLoad", attributes)
-    return result(create("RemoteLoadInplace", [t, at], [out], attributes, writes=[(0, 0)], **state))
+    return result(create("RemoteLoadInplace", [t, at], [out], {"buffer": remote_buffer.remote_buffer_id}))
 
 
 def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
@@ -139,7 +132,7 @@ def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
         `t` does not fit the buffer.
     """
     at = _entry(remote_buffer, offset, t)
-    _exchange("RemoteStore", [t, at], [], buffer=remote_buffer.remote_buffer_id)
+    create("RemoteStore", [t, at], [], {"buffer": remote_buffer.remote_buffer_id})
 
 
 def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:

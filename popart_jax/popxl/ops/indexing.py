@@ -234,7 +234,7 @@ def _dynamic_update(
     windows = {"axes": [handle_negative_axis(t, a) for a in axes], "sizes": whole_numbers("sizes", sizes)}
     attributes = {**windows, "no_overlap": int(no_overlap)}
     out = like(t, "dynamicupdateinplace_out" if inplace else "dynamic_update_out")
-    return result(create(op_type, [t, index, t_update], [out], attributes, writes=[(0, 0)] if inplace else ()))
+    return result(create(op_type, [t, index, t_update], [out], attributes))
 
 
 def scaled_add(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor = 1.0) -> Tensor:
@@ -259,8 +259,7 @@ def _scaled_add(op_type: str, X: Tensor, Y: Tensor, a: float | Tensor, b: float 
     inputs = [X, Y, tensors.get("a"), tensors.get("b")]
     while inputs[-1] is None:
         inputs.pop()
-    writes, options = [(0, 0)] if inplace else (), _unsupported_scales(tensors, numbers)
-    return result(create(op_type, inputs, [out], numbers, writes=writes, options=options))
+    return result(create(op_type, inputs, [out], numbers, options=_unsupported_scales(tensors, numbers)))
 
 
 def _unsupported_scales(tensors: Collection[str], numbers: Mapping[str, float]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from .utils import check_operands, handle_negative_axis
 def _view(op_type: str, t: Tensor, out: Out, view: bool, **attributes: object) -> Tensor:
     check_operands(t=t)
     name = f"{op_type}Inplace" if view else op_type
-    return result(create(name, [t], [out], attributes, views=[0] if view else ()))
+    return result(create(name, [t], [out], attributes))
 
 
 def reshape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -291,7 +291,7 @@ def _concat(ts: list[Tensor], axis: int, view: bool) -> Tensor:
     shape = (*first.shape[:axis], sum(t.shape[axis] for t in ts), *first.shape[axis + 1 :])
     name = "ConcatInplace" if view else "Concat"
     out = Out("concat_out", shape, first.dtype)
-    return result(create(name, ts, [out], {"axis": axis}, views=range(len(ts)) if view else ()))
+    return result(create(name, ts, [out], {"axis": axis}))
 
 
 def detach(t: Tensor) -> Tensor:

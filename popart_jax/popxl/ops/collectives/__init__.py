@@ -104,20 +104,20 @@ def replicated_all_reduce(t: Tensor, op: CollectiveOps = "add", group: ReplicaGr
     ValueError
         Unknown `op`, or a grouping that collectives do not take.
     """
-    return _all_reduce("ReplicatedAllReduce", t, op, group, ())
+    return _all_reduce("ReplicatedAllReduce", t, op, group)
 
 
 def replicated_all_reduce_(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping | None = None) -> Tensor:
     """`replicated_all_reduce` in place."""
-    return _all_reduce("ReplicatedAllReduceInplace", t, op, group, [(0, 0)])
+    return _all_reduce("ReplicatedAllReduceInplace", t, op, group)
 
 
-def _all_reduce(op_type: str, t: Tensor, op: str, group: ReplicaGrouping | None, writes: Any) -> Tensor:
+def _all_reduce(op_type: str, t: Tensor, op: str, group: ReplicaGrouping | None) -> Tensor:
     kind = operator_of(op)
     grouping, options = _placed(t, group)
     attributes = {"op": int(OPERATORS[kind]), **group_attributes(grouping)}
     out = Out(f"{t.name}_all_reduce", t.shape, t.dtype, t.meta_shape)
-    return result(create(op_type, [t], [out], attributes, writes=writes, options={**options, "op": OPERATORS[kind]}))
+    return result(create(op_type, [t], [out], attributes, options={**options, "op": OPERATORS[kind]}))
 
 
 def replicated_reduce_scatter(

@@ -70,7 +70,7 @@ def _accumulate(kind: str, t: Tensor, X: Tensor, f: Number, name: str) -> Tensor
     options: dict[str, Any] = {"factor": told["f"]}
     if kind.startswith("Dampened") and numbers.get("f") == 0:
         options["unexecutable"] = "factor of 0 is not allowed, should have been caught in the Ir"
-    return result(create("Accumulate", inputs, [out], attributes, writes=[(0, 0)], options=options))
+    return result(create("Accumulate", inputs, [out], attributes, options=options))
 
 
 def accumulate_(t: Tensor, X: Tensor, f: Number = None) -> Tensor:
@@ -107,7 +107,7 @@ def accumulator_scale_(t: Tensor, f: float | Tensor) -> Tensor:
     inputs = _trimmed([t, None, tensors.get("f")])
     out = like(t, f"accumulator_scale__{t.name}")
     options = {"factor": told["f"]}
-    return result(create("AccumulatorScale", inputs, [out], numbers, writes=[(0, 0)], options=options))
+    return result(create("AccumulatorScale", inputs, [out], numbers, options=options))
 
 
 def accumulator_zero_(t: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ def sparse_accumulate_(
     out = like(t, f"sparse_accumulate__{t.name}")
     options = {"factor": told["f"], "axis": axis}
     attributes = {"axis": axis, **numbers}
-    return result(create("PopartSparseAccumulate", inputs, [out], attributes, writes=[(0, 0)], options=options))
+    return result(create("PopartSparseAccumulate", inputs, [out], attributes, options=options))
 
 
 def adam_updater(
@@ -228,13 +228,13 @@ def adam_var_update(
     check_operands(t=t, x=x, r1=r1, r2=r2, **tensors)
     inputs = _trimmed([t, x, r1, r2, tensors.get("learning_rate"), tensors.get("max_weight_norm")])
     out = like(t, "adam_var_update_out")
-    return result(create("AdamVarUpdate", inputs, [out], numbers, writes=[(0, 0)], options=told))
+    return result(create("AdamVarUpdate", inputs, [out], numbers, options=told))
 
 
 def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
     """t <- X."""
     check_operands(t=t, X=X)
-    return result(create("CopyVarUpdate", [t, X], [like(t, f"updated__{t.name}")], writes=[(0, 0)]))
+    return result(create("CopyVarUpdate", [t, X], [like(t, f"updated__{t.name}")]))
 
 
 _members = {name: member for name, member in globals().items() if not name.startswith("__")}
