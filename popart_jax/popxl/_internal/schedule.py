@@ -74,62 +74,40 @@ def schedule(graph: Graph) -> list[Op]:
         for b in befores:
             after[b].append(i)
     waiting = {i: len(b) for i, b in before.items()}
-    readers = {t.id: len(t._value.uses()) for t in graph._tensors.values()}
+    readers = {t.id: {op_of(node).id for node, _ in t._value.uses()} for t in graph._tensors.values()}
     kept = {t.id for t in graph.outputs}
     ready = {i for i, n in waiting.items() if n == 0}
     order: list[Op] = []
     heap: list[tuple[int, int]] = [(_growth(graph._ops[i], readers, kept), i) for i in ready]
     heapq.heapify(heap)
     while heap:
-        growth, i = heapq.heappop(heap)
-        op = graph._ops[i]
-        now = _growth(op, readers, kept)
-        if now != growth:  # the growth changed since it was queued: an operand lost its other readers
-            heapq.heappush(heap, (now, i))
+        _, i = heapq.heappop(heap)
+        if i not in ready:  # queued again with less growth, and taken then
             continue
+        op = graph._ops[i]
         order.append(op)
-        for t in op._inputs().values():
-            readers[t.id] -= 1
-        _refresh(op, heap, graph, readers, kept)
+        ready.discard(i)
+        left = [readers[t.id] for t in op._inputs().values()]
+        for others in left:
+            others.discard(i)
         for n in after[i]:
             waiting[n] -= 1
-            if waiting[n] == 0:
-                heapq.heappush(heap, (_growth(graph._ops[n], readers, kept), n))
-    left = [graph._ops[i].debugName() for i, count in waiting.items() if count]
-    if left:
-        raise popart_exception(f"No order of graph '{graph.id}' keeps its constraints; these can't start: {left}")
+        new = {n for n in after[i] if not waiting[n]}
+        last = {n for others in left if len(others) == 1 for n in others}  # each now frees an operand
+        ready |= new
+        for n in new | (last & ready):
+            heapq.heappush(heap, (_growth(graph._ops[n], readers, kept), n))
+    stuck = [graph._ops[i].debugName() for i, count in waiting.items() if count]
+    if stuck:
+        raise popart_exception(f"No order of graph '{graph.id}' keeps its constraints; these can't start: {stuck}")
     return order
 
 
-def _refresh(op: Op, heap: list[tuple[int, int]], graph: Graph, readers: dict[str, int], kept: set[str]) -> None:
-    """Queue again, with their new memory growth, the ready operators that now free one of this operator's operands."""
-    ready = {i for _, i in heap}
-    for t in op._inputs().values():
-        for node, _ in t._value.uses():
-            other = op_of(node)
-            if other.id in ready:
-                heapq.heappush(heap, (_growth(other, readers, kept), other.id))
-                ready.discard(other.id)
-    seen: set[int] = set()
-    unique = []
-    for growth, i in sorted(heap):
-        if i not in seen:
-            seen.add(i)
-            unique.append((growth, i))
-    heap[:] = unique
-
-
-def _growth(op: Op, readers: Mapping[str, int], kept: set[str]) -> int:
-    made = sum(_bytes(t) for t in op._outputs().values())
-    uses: dict[str, int] = {}
-    for t in op._inputs().values():
-        uses[t.id] = uses.get(t.id, 0) + 1
-    freed = sum(
-        _bytes(t)
-        for t in {t.id: t for t in op._inputs().values()}.values()
-        if readers[t.id] == uses[t.id] and t.id not in kept and t._value.producer() is not None
-    )
-    return made - freed
+def _growth(op: Op, readers: Mapping[str, set[int]], kept: set[str]) -> int:
+    """Bytes of the results, less those of operands that no other operator is left to read."""
+    operands = {t.id: t for t in op._inputs().values() if t.id not in kept and t._value.producer() is not None}
+    freed = sum(_bytes(t) for t in operands.values() if readers[t.id] == {op.id})
+    return sum(_bytes(t) for t in op._outputs().values()) - freed
 
 
 def _bytes(t: Tensor) -> int:

@@ -1,0 +1,30 @@
+"""The order of a graph's operators."""
+
+from __future__ import annotations
+
+from popart_jax import popxl
+from popart_jax.popxl import ops
+from popart_jax.popxl._internal import schedule
+
+
+def test_an_operator_that_frees_memory_runs_as_soon_as_it_can():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t = popxl.variable([1.0] * 4)
+        exponentials = [ops.exp(t) for _ in range(3)]
+        for x in exponentials:
+            ops.sum(x)
+    assert [op.opType() for op in schedule.schedule(ir.main_graph)] == ["Exp", "ReduceSum"] * 3
+
+
+def test_readers_of_one_tensor_are_weighed_a_few_times_each(monkeypatch):
+    weighed = []
+    growth = schedule._growth
+    monkeypatch.setattr(schedule, "_growth", lambda op, *facts: weighed.append(op.id) or growth(op, *facts))
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t = ops.exp(popxl.variable([1.0]))
+        for _ in range(100):
+            ops.exp(t)
+    schedule.schedule(ir.main_graph)
+    assert len(weighed) < 300
