@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+import popart_jax as popart
 from popart_jax import popxl
 from popart_jax.popxl import ops
 from popart_jax.popxl._internal import schedule
@@ -28,3 +31,17 @@ def test_readers_of_one_tensor_are_weighed_a_few_times_each(monkeypatch):
             ops.exp(t)
     schedule.schedule(ir.main_graph)
     assert len(weighed) < 300
+
+
+def test_operators_that_wait_for_each_other_are_refused():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t = popxl.variable([1.0])
+        ops.add_(t, ops.exp(t))
+        ops.sin(t)
+    graph = ir.main_graph._pb_graph
+    exp, _, sin = graph.getOps()
+    graph.topoCons().insert(exp, sin)
+    graph.topoCons().insert(sin, exp)
+    with pytest.raises(popart.popart_exception, match=r"Exp .* waits for .*Sin .* waits for|Sin .* waits for .*Exp"):
+        popxl.Session(ir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from ...errors import popart_exception
@@ -27,7 +28,7 @@ def check_graph(graph: Graph) -> None:
     if not pairs:
         return
     before = dependencies(graph, in_place=False)
-    reach = _closure(before)
+    reach = _closure(graph, before)
     place = {i: k for k, i in enumerate(sorted(before))}
     for (writer, written, _), (user, used, _) in pairs:
         a, b = writer.id, user.id
@@ -55,24 +56,16 @@ def _is_view(op: Op) -> bool:
     return effect is not None and bool(effect.views) and not effect.writes
 
 
-def _closure(before: dict[int, set[int]]) -> dict[int, int]:
-    """Op id -> bit set (by rank of id) of all operators that run before it."""
+def _closure(graph: Graph, before: dict[int, set[int]]) -> dict[int, int]:
+    """Op id -> bit set (by rank of id) of all operators that run before it; popart_exception if no order exists."""
     place = {i: k for k, i in enumerate(sorted(before))}
     reach: dict[int, int] = {}
-    for start in before:
-        stack = [start]
-        while stack:
-            i = stack[-1]
-            if i in reach:
-                stack.pop()
-                continue
-            missing = [b for b in before[i] if b not in reach]
-            if missing:
-                stack.extend(missing)
-                continue
-            bits = 0
+    try:
+        for i in TopologicalSorter(before).static_order():
+            reach[i] = 0
             for b in before[i]:
-                bits |= reach[b] | 1 << place[b]
-            reach[i] = bits
-            stack.pop()
+                reach[i] |= reach[b] | 1 << place[b]
+    except CycleError as err:
+        names = " waits for ".join(graph._ops[i].debugName() for i in reversed(err.args[1]))
+        raise popart_exception(f"No order of graph '{graph.id}' keeps its constraints: {names}") from None
     return reach
