@@ -75,10 +75,7 @@ def conv(
     """
     check_operands(t=t, weight=weight)
     geometry = _geometry(t, weight, stride, padding, dilation, groups, pad_type)
-    chosen = multi_conv_options(
-        gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering
-    )
-    return _made("Conv", [t, weight], geometry, chosen)
+    return _made("Conv", [t, weight], geometry, available_memory_proportions, partials_types, enable_conv_dithering)
 
 
 def conv_pow2scaled(
@@ -105,8 +102,8 @@ def conv_pow2scaled(
     check_pow2scaled("conv", t, weight, log2_scale)
     check_operands(t=t, weight=weight, log2_scale=log2_scale)
     geometry = _geometry(t, weight, stride, padding, dilation, groups, pad_type)
-    chosen = multi_conv_options(gir()._options, None, available_memory_proportions, None, enable_conv_dithering)
-    return _made("Conv", [t, weight, log2_scale], geometry, chosen)
+    planning = (available_memory_proportions, None, enable_conv_dithering)
+    return _made("Conv", [t, weight, log2_scale], geometry, *planning)
 
 
 def _geometry(
@@ -132,7 +129,7 @@ def _per_axis(name: str, given: Sequence[int] | None, n: int, default: int) -> l
     return listed
 
 
-def _made(kind: str, operands: Sequence[Tensor], attributes: dict[str, Any], chosen: MultiConvOptions) -> Tensor:
+def _made(kind: str, operands: Sequence[Tensor], attributes: dict[str, Any], *planning: Any) -> Tensor:
     """Append a convolution; with a scale as third operand it is a float8 convolution."""
     scaled = len(operands) > 2
     runs = ("popxl", f"{kind}Pow2Scaled", 1) if scaled else None
@@ -140,6 +137,7 @@ def _made(kind: str, operands: Sequence[Tensor], attributes: dict[str, Any], cho
         shape = _transposed_shape(operands[0], operands[1], attributes)
     else:
         ((shape, _),) = infer(kind, operands, attributes, runs=runs)
+    chosen = multi_conv_options(gir()._options, None, *planning)
     out = Out(f"{kind.lower()}_out", shape, dtypes.float16 if scaled else operands[0].dtype)
     return result(create(kind, operands, [out], attributes, options={"conv": chosen}, runs=runs))
 
@@ -173,10 +171,8 @@ def conv_transpose(
     """
     check_operands(t=t, weight=weight)
     attributes = _transposed(t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape)
-    chosen = multi_conv_options(
-        gir()._options, None, available_memory_proportions, partials_types, enable_conv_dithering
-    )
-    return _made("ConvTranspose", [t, weight], attributes, chosen)
+    planning = (available_memory_proportions, partials_types, enable_conv_dithering)
+    return _made("ConvTranspose", [t, weight], attributes, *planning)
 
 
 def conv_transpose_pow2scaled(
@@ -197,8 +193,8 @@ def conv_transpose_pow2scaled(
     check_pow2scaled("conv", t, weight, log2_scale)
     check_operands(t=t, weight=weight, log2_scale=log2_scale)
     attributes = _transposed(t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape)
-    chosen = multi_conv_options(gir()._options, None, available_memory_proportions, None, enable_conv_dithering)
-    return _made("ConvTranspose", [t, weight, log2_scale], attributes, chosen)
+    planning = (available_memory_proportions, None, enable_conv_dithering)
+    return _made("ConvTranspose", [t, weight, log2_scale], attributes, *planning)
 
 
 def _transposed(

@@ -11,7 +11,7 @@ from .. import dtypes
 from .._building.create import Out, create, like, result
 from .._building.spec import whole_number, whole_numbers
 from ..tensor import Constant, Tensor
-from .utils import axis_within, check_operands, handle_negative_axis
+from .utils import axis_or, axis_within, check_operands, handle_negative_axis
 
 
 def gather(
@@ -47,10 +47,7 @@ def _gather(
     if not indices.dtype.is_int:
         raise TypeError(f"The indices of a gather must be whole numbers, got {indices!r}.")
     lead = 1 if _at_least_one(groups) > 1 else 0
-    if not -t.rank <= axis < t.rank:
-        bounds = f"[{-t.rank}, {t.rank - 1}]"
-        raise popart_exception(f"GatherOp::setup axis = {axis} is outside the acceptable range {bounds}")
-    axis = handle_negative_axis(t, axis)
+    axis = axis_or("GatherOp::setup axis = {axis} is outside the acceptable range {bounds}", t, axis)
     if lead and (t.shape[0] != groups or indices.shape[0] != groups):
         raise popart_exception(
             f"groupedgather: leading axes of {list(t.shape)}, {list(indices.shape)} must be {groups}"
@@ -147,10 +144,7 @@ def grouped_scatter_reduce(
     if reduction not in reduction_dict:
         raise ValueError(f"The reduction must be one of {list(reduction_dict)}.")
     check_operands(**operands)
-    if not -data.rank <= axis < data.rank:
-        bounds = f"[{-data.rank}, {data.rank - 1}]"
-        raise popart_exception(f"ScatterReduceOp::setup axis = {axis} is outside the acceptable range {bounds}")
-    axis = handle_negative_axis(data, axis)
+    axis = axis_or("ScatterReduceOp::setup axis = {axis} is outside the acceptable range {bounds}", data, axis)
     if _at_least_one(group_size) > 1 and axis == 0:
         axis = 1
     if initial_values is not None and initial_values.rank != data.rank:

@@ -14,7 +14,7 @@ from .._building.spec import checked_shape
 from ..tensor import Tensor, constant
 from . import _names, _shapes
 from ._base import unary
-from .utils import axis_within, check_operands, handle_axes, handle_negative_axis
+from .utils import axis_or, axis_within, check_operands, handle_axes
 
 Axes = int | Iterable[int] | None
 
@@ -109,9 +109,7 @@ def _arg(op_type: str, t: Tensor, dim: int, keepdim: bool, name: str) -> Tensor:
     if not t.rank:
         named = f"invalid ArgExtremaOp {_names.short(op_type)}."
         raise popart_exception(f"ArgExtremaOp input rank must be greater than 0, {named}")
-    if not -t.rank <= dim < t.rank:
-        raise popart_exception(f"Axis {dim} is out of acceptable range [{-t.rank}, {t.rank - 1}]")
-    axis = handle_negative_axis(t, dim)
+    axis = axis_or("Axis {axis} is out of acceptable range {bounds}", t, dim)
     out = Out(name, _shapes.reduced(t.shape, [axis], bool(keepdim)), dtypes.int32)
     return result(create(op_type, [t], [out], {"axis": axis, "keepdims": int(bool(keepdim))}))
 

@@ -14,7 +14,7 @@ from ..context import gcg
 from ..tensor import Tensor
 from . import _names, _shapes
 from ._base import unary
-from .utils import check_operands, handle_negative_axis
+from .utils import axis_or, check_operands, handle_negative_axis
 
 
 def _view(op_type: str, t: Tensor, out: Out, view: bool, **attributes: object) -> Tensor:
@@ -283,10 +283,7 @@ def _concat(ts: list[Tensor], axis: int, view: bool) -> Tensor:
     if not ts:
         raise ValueError("concat needs at least one tensor.")
     first = ts[0]
-    if not -first.rank <= axis < first.rank:
-        bounds = f"[{-first.rank}, {first.rank - 1}]"
-        raise popart_exception(f"Attribute 'axis' of ConcatOp, {axis}, is outside of acceptable range {bounds}")
-    axis = handle_negative_axis(first, axis)
+    axis = axis_or("Attribute 'axis' of ConcatOp, {axis}, is outside of acceptable range {bounds}", first, axis)
     check_concat([t.shape for t in ts], axis, axis)
     shape = (*first.shape[:axis], sum(t.shape[axis] for t in ts), *first.shape[axis + 1 :])
     name = "ConcatInplace" if view else "Concat"

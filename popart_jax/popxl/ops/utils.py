@@ -38,6 +38,13 @@ def handle_negative_axis(t: Tensor, axis: int) -> int:
     return t.rank + number if number < 0 else number
 
 
+def axis_or(refusal: str, t: Tensor, axis: int) -> int:
+    """An axis counted from the front; popart_exception where it is none, with its number and bounds in the text."""
+    if not -t.rank <= axis < t.rank:
+        raise popart_exception(refusal.format(axis=axis, bounds=f"[{-t.rank}, {t.rank - 1}]"))
+    return handle_negative_axis(t, axis)
+
+
 def axis_within(what: str, t: Tensor, axis: int, more: int = 0) -> int:
     """An axis counted from the front, of the tensor's axes and `more` new ones; popart_exception when it is none."""
     axis = whole_number("axis", axis)
