@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,56 +21,35 @@ def _float8(kind: DataType) -> dtypes.dtype:
     return _TYPES[kind]
 
 
-def _to_bytes(destType: DataType, src: Any, log2Scale: int, throwOnOverflow: bool) -> np.ndarray:
-    small = host_pow2scale_cast_to_fp8(np.asarray(src).reshape(-1), _float8(destType), log2Scale, throwOnOverflow)
-    return np.ascontiguousarray(small).view(np.uint8)
+def _to_float8(source: type[np.floating[Any]], doc: str) -> Callable[[DataType, Any, int, bool], np.ndarray]:
+    def convert(destType: DataType, src: np.ndarray, log2Scale: int, throwOnOverflow: bool) -> np.ndarray:
+        values = np.asarray(src, source).reshape(-1)
+        small = host_pow2scale_cast_to_fp8(values, _float8(destType), log2Scale, throwOnOverflow)
+        return np.ascontiguousarray(small).view(np.uint8)
+
+    convert.__name__, convert.__doc__ = f"convertFrom{source.__name__.title()}ToFloat8AsUInt8", doc
+    return convert
 
 
-def convertFromFloat16ToFloat8AsUInt8(
-    destType: DataType, src: np.ndarray, log2Scale: int, throwOnOverflow: bool
-) -> np.ndarray:
-    """Bytes of ``src * 2**log2Scale`` in a float8 type, flat; values beyond it are NaN or its largest."""
-    return _to_bytes(destType, np.asarray(src, np.float16), log2Scale, throwOnOverflow)
+def _from_float8(target: dtypes.dtype, doc: str) -> Callable[..., np.ndarray]:
+    def convert(srcType: DataType, src: np.ndarray, destType: np.dtype, log2Scale: int = 0) -> np.ndarray:
+        small = np.ascontiguousarray(src, np.uint8).reshape(-1).view(_float8(srcType).as_numpy())
+        return host_pow2scale_cast_from_fp8(small, target, log2Scale).astype(destType, copy=False)
+
+    convert.__name__, convert.__doc__ = f"convertFromFloat8AsUInt8To{target.name.title()}", doc
+    return convert
 
 
-def convertFromFloat32ToFloat8AsUInt8(
-    destType: DataType, src: np.ndarray, log2Scale: int, throwOnOverflow: bool
-) -> np.ndarray:
-    """As `convertFromFloat16ToFloat8AsUInt8`, of float32."""
-    return _to_bytes(destType, np.asarray(src, np.float32), log2Scale, throwOnOverflow)
-
-
-def convertFromFloat64ToFloat8AsUInt8(
-    destType: DataType, src: np.ndarray, log2Scale: int, throwOnOverflow: bool
-) -> np.ndarray:
-    """As `convertFromFloat16ToFloat8AsUInt8`, of float64."""
-    return _to_bytes(destType, np.asarray(src, np.float64), log2Scale, throwOnOverflow)
-
-
-def _from_bytes(srcType: DataType, src: Any, kind: dtypes.dtype, log2Scale: int) -> np.ndarray:
-    small = np.ascontiguousarray(src, np.uint8).reshape(-1).view(_float8(srcType).as_numpy())
-    return host_pow2scale_cast_from_fp8(small, kind, log2Scale)
-
-
-def convertFromFloat8AsUInt8ToFloat16(
-    srcType: DataType, src: np.ndarray, destType: np.dtype, log2Scale: int = 0
-) -> np.ndarray:
-    """Float16 values of float8 bytes, times ``2**log2Scale``, flat."""
-    return _from_bytes(srcType, src, dtypes.float16, log2Scale).astype(destType, copy=False)
-
-
-def convertFromFloat8AsUInt8ToFloat32(
-    srcType: DataType, src: np.ndarray, destType: np.dtype, log2Scale: int = 0
-) -> np.ndarray:
-    """As `convertFromFloat8AsUInt8ToFloat16`, in float32."""
-    return _from_bytes(srcType, src, dtypes.float32, log2Scale).astype(destType, copy=False)
-
-
-def convertFromFloat8AsUInt8ToFloat64(
-    srcType: DataType, src: np.ndarray, destType: np.dtype, log2Scale: int = 0
-) -> np.ndarray:
-    """As `convertFromFloat8AsUInt8ToFloat16`, in float64."""
-    return _from_bytes(srcType, src, dtypes.float64, log2Scale).astype(destType, copy=False)
+convertFromFloat16ToFloat8AsUInt8 = _to_float8(
+    np.float16, "Bytes of ``src * 2**log2Scale`` in a float8 type, flat; values beyond it are NaN or its largest."
+)
+convertFromFloat32ToFloat8AsUInt8 = _to_float8(np.float32, "As `convertFromFloat16ToFloat8AsUInt8`, of float32.")
+convertFromFloat64ToFloat8AsUInt8 = _to_float8(np.float64, "As `convertFromFloat16ToFloat8AsUInt8`, of float64.")
+convertFromFloat8AsUInt8ToFloat16 = _from_float8(
+    dtypes.float16, "Float16 values of float8 bytes, times ``2**log2Scale``, flat."
+)
+convertFromFloat8AsUInt8ToFloat32 = _from_float8(dtypes.float32, "As `convertFromFloat8AsUInt8ToFloat16`, in float32.")
+convertFromFloat8AsUInt8ToFloat64 = _from_float8(dtypes.float64, "As `convertFromFloat8AsUInt8ToFloat16`, in float64.")
 
 
 def calculateScaleFromFloat16ToFloat8(src: np.ndarray, destType: DataType) -> int:
