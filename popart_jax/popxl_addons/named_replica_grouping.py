@@ -55,18 +55,7 @@ def _renumbered(assignment: Sequence[int | None]) -> list[int]:
 
 
 def _crosses(grouping: ReplicaGrouping, domain: int) -> bool:
-    starts = (group[0] // domain for group in _members(grouping))
-    return any(
-        member // domain != start for start, group in zip(starts, _members(grouping), strict=True) for member in group
-    )
-
-
-def _members(grouping: ReplicaGrouping) -> list[list[int]]:
-    groups: dict[int, list[int]] = {}
-    for replica, group in enumerate(grouping.assignment):
-        if group is not None:
-            groups.setdefault(group, []).append(replica)
-    return list(groups.values())
+    return any(member // domain != group[0] // domain for group in grouping.groups for member in group)
 
 
 def get_instance_replica_grouping(replica_grouping: ReplicaGrouping | None = None) -> ReplicaGrouping:

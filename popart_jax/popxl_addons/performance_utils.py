@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, Literal, cast
 
 from .. import popxl
 from ..popxl.utils import table_to_string
+from .utils import plain_graph_name
 
 Format = Literal["K", "M", "G", "T", "nearest3"]
 _POWERS = {"K": 3, "M": 6, "G": 9, "T": 12}
@@ -62,7 +62,7 @@ def evaluate_FLOPs(graph: popxl.Graph) -> Breakdown:
             trips = int(op.getTripCountValue()) if kind == "Loop" else 1
             for inner, counts in _times(evaluate_FLOPs(called), trips).items():
                 if inner != "TOT":
-                    found.setdefault(inner, {})[f"{kind}_{op.id}({_base(called.name)})"] = counts
+                    found.setdefault(inner, {})[f"{kind}_{op.id}({plain_graph_name(called.name)})"] = counts
         elif kind in FLOPS_FNS:
             found.setdefault(kind, {})[op.id] = FLOPS_FNS[kind](op)
     found["TOT"] = sum(count for _, count in _flat(found))
@@ -146,7 +146,3 @@ def _by_type(breakdown: Breakdown, numerical_format: Format) -> list[tuple[str, 
     ordered = sorted(sums.items(), key=lambda pair: pair[1], reverse=True)
     lines = [(kind, format_flops_scientific(n, numerical_format), f"{100 * n / total:.1f}") for kind, n in ordered]
     return [("Op Type", "FLOPs", "%"), *lines]
-
-
-def _base(name: str) -> str:
-    return re.sub(r"_subgraph\(\d+\)$", "", name)

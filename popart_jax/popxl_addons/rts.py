@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 from .. import popxl
 from ..popxl import ReplicaGrouping, TensorSpec, ops
@@ -15,17 +16,10 @@ def replica_sharded_spec(t: popxl.Tensor | TensorSpec, shard_over: ReplicaGroupi
     """Spec of a shard of `t` over a group; `t`'s own where it is a shard already or can't be divided."""
     size = shard_over.group_size
     spec = t.spec if isinstance(t, popxl.Tensor) else t
-    elements = _elements(spec.shape)
+    elements = prod(spec.shape)
     if spec.meta_shape or size == 1 or elements % size:
         return spec
     return TensorSpec((elements // size,), spec.dtype, tuple(spec.shape))
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
 
 
 def _all() -> ReplicaGrouping:

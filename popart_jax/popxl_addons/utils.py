@@ -32,7 +32,12 @@ def null_context() -> Generator[None]:
 
 def suffix_graph_name(name: str, suffix: str) -> str:
     """Name of a graph derived from another, without the number that made the old name unique."""
-    return f"{_SUBGRAPH.sub('', name)}_{suffix}"
+    return f"{plain_graph_name(name)}_{suffix}"
+
+
+def plain_graph_name(name: str) -> str:
+    """Name of a graph without the number that makes it unique."""
+    return _SUBGRAPH.sub("", name)
 
 
 @contextmanager

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -15,6 +14,7 @@ from ..graph import GraphWithNamedArgs
 from ..named_tensors import NamedTensors
 from ..remote import create_remote_buffer, on_io_tiles
 from ..rts import gather_replica_sharded_tensor
+from ..utils import null_context as null_context
 from ..utils import suffix_graph_name
 
 INDEX, SEED = "batch_serial_loop_index", "batch_serial_random_seed"
@@ -73,12 +73,6 @@ class BatchSerialResult:
     def remap_tensors(self, ts: NamedTensors) -> NamedTensors:
         """Inputs of the original graph as inputs of the serialised one."""
         return ts.remap(self._remap)
-
-
-@contextmanager
-def null_context() -> Generator[None]:
-    """A context that does nothing."""
-    yield
 
 
 def batch_serial_buffer(
