@@ -23,22 +23,7 @@ from .placement import placement
 from .roles import TensorRoles
 from .values import Region, RemoteBufferInfo, RemotePlace
 
-_NAMES = {TensorType.ActGrad: "ActGrad", TensorType.Const: "Const", TensorType.Stream: "Stream",
-          TensorType.Variable: "Variable", TensorType.Unknown: "Unknown"}  # fmt: skip
-_TYPES = (
-    "Float64",
-    "Float32",
-    "Float16",
-    "Int64",
-    "Int32",
-    "Int16",
-    "Int8",
-    "UInt64",
-    "UInt32",
-    "UInt16",
-    "UInt8",
-    "Bool",
-)
+_TYPES = "Float64 Float32 Float16 Int64 Int32 Int16 Int8 UInt64 UInt32 UInt16 UInt8 Bool"
 
 
 @above.enter("tensor_view")
@@ -121,7 +106,7 @@ class Tensor(TensorRoles):
         return self._tensor._kind
 
     def tensor_type(self) -> str:
-        return _NAMES[self._tensor._kind]
+        return self._tensor._kind.name
 
     def hasProducer(self) -> bool:
         return self._tensor._value.producer() is not None
@@ -233,7 +218,7 @@ def _reader(kind: str) -> Any:
     return read
 
 
-for _kind in _TYPES:
+for _kind in _TYPES.split():
     setattr(Tensor, f"dataAs{_kind}", _reader(_kind))
 
 
