@@ -13,7 +13,7 @@ from .modified import mark_modified, modified_inputs, set_modified
 from .operands import tensor_of
 from .values import MultiConvOptions, OptimizerValue, Region
 
-Member: TypeAlias = "Callable[..., Any] | staticmethod[..., Any]"
+Member: TypeAlias = "Callable[[Any, Any], Any] | Callable[..., Any] | staticmethod[..., Any]"
 
 
 def _option(name: str, default: Any = None) -> Member:
@@ -23,6 +23,10 @@ def _option(name: str, default: Any = None) -> Member:
     return get
 
 
+def _getter(read: Callable[[Any], Any]) -> Member:
+    return read
+
+
 def _setter(name: str) -> Member:
     def put(self: Any, value: Any) -> None:
         self._options[name] = value
@@ -30,12 +34,13 @@ def _setter(name: str) -> Member:
     return put
 
 
-def _set_trip_count(self: Any, count: int) -> None:
-    self._node.attributes["trip_count"] = ir.AttrInt64("trip_count", int(count))
+def _attribute(name: str, make: Callable[[str, Any], ir.Attr], shown: str) -> dict[str, Member]:
+    """The methods that read and write an attribute of the node, which they call `shown`."""
 
+    def put(self: Any, value: Any) -> None:
+        self._node.attributes[name] = make(name, value)
 
-def _set_title(self: Any, title: str) -> None:
-    self._node.attributes["title"] = ir.AttrString("title", title)
+    return {f"get{shown}": _getter(lambda self: self._node.attributes[name].value), f"set{shown}": put}
 
 
 def _add_modified(self: Any, index: int, regions: Any = None) -> None:
@@ -122,50 +127,6 @@ def _partials(self: Any) -> MatMulPartialsType:
     return MatMulPartialsType[kind] if isinstance(kind, str) else kind
 
 
-def _called_graph(self: Any) -> Any:
-    return self._called()[0]._pb_graph
-
-
-def _same_index(self: Any, i: int) -> int:
-    return i
-
-
-def _index_before(self: Any, i: int) -> int:
-    return i - 1
-
-
-def _index_behind(self: Any, i: int) -> int:
-    return i + 1
-
-
-def _trip_count(self: Any) -> int:
-    return self._node.attributes["trip_count"].as_int()
-
-
-def _title(self: Any) -> str:
-    return self._node.attributes["title"].as_string()
-
-
-def _n_explicit_inputs(self: Any) -> int:
-    return len(self._node.outputs)
-
-
-def _conv_options(self: Any) -> MultiConvOptions:
-    return self._options.get("conv", MultiConvOptions()).copy()
-
-
-def _set_conv_options(self: Any, options: MultiConvOptions) -> None:
-    self._options["conv"] = options.copy()
-
-
-def _placed_at_destination(self: Any) -> tuple[int, TileSet]:
-    return self._options["destination"], self._settings.tileSet
-
-
-def _read_at_source(self: Any, i: int) -> tuple[int, TileSet]:
-    return self._options["source"], self._settings.tileSet
-
-
 def _read_from_other_tiles(self: Any, i: int) -> tuple[int, TileSet]:
     other = TileSet.IO if self._settings.tileSet is TileSet.Compute else TileSet.Compute
     return self._settings.vgraphId, other
@@ -179,14 +140,6 @@ def _accumulation(self: Any) -> AccumulationType:
 def _region_in(self: Any, i: int = 0, o: int = 0) -> list[Region]:
     """The region of an update's input that is aliased: the whole tensor."""
     return [Region.getFull(list(self._in(0).shape))]
-
-
-def _region_written(self: Any, i: int = 0) -> list[Region]:
-    return _region_in(self) if i == 0 else []
-
-
-def _optimizer_inputs(self: Any) -> dict[int, Any]:
-    return {i: t._pb_tensor for i, t in self._inputs().items() if i > 1 and t.shape == ()}
 
 
 def _no_alias_model(self: Any, model: Any = None) -> None:
@@ -206,12 +159,10 @@ _MATMUL: dict[str, Member] = {
     "setUseFullyConnectedPass": _setter("fully_connected_pass"),
 }
 
+_INDICES = ("subgraphInToOpInIndex", "opInToSubgraphInIndex", "subgraphOutToOpOutIndex", "opOutToSubgraphOutIndex")
 _CALL: dict[str, Member] = {
-    "getCalledGraph": _called_graph,
-    "subgraphInToOpInIndex": _same_index,
-    "opInToSubgraphInIndex": _same_index,
-    "subgraphOutToOpOutIndex": _same_index,
-    "opOutToSubgraphOutIndex": _same_index,
+    "getCalledGraph": _getter(lambda self: self._called()[0]._pb_graph),
+    **dict.fromkeys(_INDICES, lambda _, i: i),
     "addModified": _add_modified,
 }
 
@@ -219,11 +170,10 @@ MEMBERS: dict[str, dict[str, Member]] = {
     "CallOp": _CALL,
     "LoopOp": {
         **_CALL,
-        "subgraphOutToOpOutIndex": _index_before,
-        "opOutToSubgraphOutIndex": _index_behind,
-        "getTripCountValue": _trip_count,
-        "setTripCountValue": _set_trip_count,
-        "getNumExplicitInputs": _n_explicit_inputs,
+        "subgraphOutToOpOutIndex": lambda _, i: i - 1,
+        "opOutToSubgraphOutIndex": lambda _, i: i + 1,
+        **_attribute("trip_count", lambda name, n: ir.AttrInt64(name, int(n)), "TripCountValue"),
+        "getNumExplicitInputs": _getter(lambda self: len(self._node.outputs)),
         "addLoopInput": _loop_in,
         "addLoopOutput": _loop_out,
         "removeLoopInput": _loop_drop_in,
@@ -233,13 +183,16 @@ MEMBERS: dict[str, dict[str, Member]] = {
     "MatMulBaseOp": _MATMUL,
     "GatherOp": _MEMORY,
     "GatherGradOp": _MEMORY,
-    "MultiConvBaseOp": {"getConvOptions": _conv_options, "setConvOptions": _set_conv_options},
-    "PrintTensorOp": {"getTitle": _title, "setTitle": _set_title},
+    "MultiConvBaseOp": {
+        "getConvOptions": _getter(lambda self: self._options.get("conv", MultiConvOptions()).copy()),
+        "setConvOptions": lambda self, options: self._options.update(conv=options.copy()),
+    },
+    "PrintTensorOp": _attribute("title", ir.AttrString, "Title"),
     "IpuCopyOp": {
         **dict.fromkeys(("getSourceIpu", "getMinSourceIpu", "getMaxSourceIpu"), _option("source")),
         "getDestIpu": _option("destination"),
-        "_out_placement": _placed_at_destination,
-        "_in_placement": _read_at_source,
+        "_out_placement": _getter(lambda self: (self._options["destination"], self._settings.tileSet)),
+        "_in_placement": lambda self, _: (self._options["source"], self._settings.tileSet),
     },
     "IoTileCopyOp": {"_in_placement": _read_from_other_tiles},
     "AccumulateBaseOp": {"getAccumulationType": _accumulation},
@@ -248,8 +201,10 @@ MEMBERS: dict[str, dict[str, Member]] = {
     "AccumulateOp": {"getFactor": _option("factor", OptimizerValue())},
     "VarUpdateOp": {
         "aliases": _region_in,
-        "modifies": _region_written,
-        "optimizerInputs": _optimizer_inputs,
+        "modifies": lambda self, i=0: [] if i else _region_in(self),
+        "optimizerInputs": _getter(
+            lambda self: {i: t._pb_tensor for i, t in self._inputs().items() if i > 1 and t.shape == ()}
+        ),
         "growAliasModel": _no_alias_model,
     },
     "VarUpdateWithUpdaterOp": {"getUpdaterInIndex": staticmethod(lambda: 1)},

@@ -150,7 +150,7 @@ def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
 def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
     """`increment_mod` in place."""
     attributes = {"increment": _number(increment), "modulus": _number(modulus)}
-    return unary("IncrementModInplace", t, "increment_mod_inplace_out", **attributes)
+    return unary("IncrementModInplace", t, "increment_mod_inplace_out", None, **attributes)
 
 
 def _number(x: float) -> float:
