@@ -168,8 +168,8 @@ class OpError(popart_exception):
     Parameters
     ----------
     text : str
-        Names in braces are replaced: `{op}`, `{Op}`, `{New}` and `{opid}` as `model.op_names.Names` has them, `{name}`
-        by the node's name, and `{0}`, `{1}` ... by the operator's inputs.
+        Names in braces are replaced: `{op}`, `{Op}`, `{New}` and `{opid}` as `model.op_names.op_names` has them,
+        `{name}` by the node's name, and `{0}`, `{1}` ... by the operator's inputs.
     op : str
         Operator type, used for all operator names until `name` is called.
     """

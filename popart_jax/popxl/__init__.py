@@ -11,18 +11,21 @@ graphs are traced once (`lowering.calls`).
 
 | where | what |
 | --- | --- |
-| `context`, `_internal.sequence` | the context stack; `in_sequence` |
-| `ir`, `graph`, `_create_graph`, `tensor`, `_variables`, `streams`, `remote_buffer` | what programs hold |
-| `_create` | **the one place where operators come into being** (`create`, `Out`, `result`) |
+| `ir`, `graph`, `tensor`, `streams`, `remote_buffer`, `context` | what programs hold and enter |
+| `_building` | how these are made: the context stack, variables, graphs from functions, indexing |
+| `_building.create` | **the one place where operators come into being** (`create`, `Out`, `result`) |
 | `ops` | operators in families; each checks, infers and calls `create` |
 | `transforms` | `autodiff` (gradient graphs), `decompose_sum`, `merge_exchange` |
-| `session`, `_device_state`, `_program` | one compiled function per program, state kept on the device |
-| `_internal` | operator classes and views of the internal IR (`popart._internal.ir`), schedule, patterns |
+| `session`, `_running` | an Ir as compiled programs, state kept on the device, checks of what goes in and out |
+| `_internal` | operator classes and views of the internal IR (`popart._internal.ir`), schedule, patterns, gradients |
 | `custom_ops` | operators defined by users: names, shapes, a JAX function |
+
+Layers, from the ground: `_internal` (without its views), `_building`, `ops`, `transforms` and the views, `_running`.
+What lies above a class is bound late (`_building.bindings`), so that `t + 1` finds `ops.add`.
 
 For code on top of this package (`popxl_addons`)
 ------------------------------------------------
-- Operators of one's own: `custom_ops.define(...)`, then ``_create.create(op_type, inputs, [Out(...)], attributes)``.
+- Operators of one's own: `custom_ops.define(...)`, which is then called with tensors and attributes.
 - `graph._pb_graph.getOpSchedule(True)` gives the operators in printing order, `_internal.schedule.print_schedule(graph,
   names)` the whole text with names for some tensors; an operator has `id`, `opType()`, `_inputs()`, `_outputs()`
   (index -> Tensor) and `_called()` (graphs).

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 SECTIONS = dict(re.findall(r"^## (First .+?)\n(.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL))
-OPERATOR, PATTERN, COST = SECTIONS
+OPERATOR, PATTERN, POPXL, COST = SECTIONS
 
 
 def hunks(title: str) -> Iterator[tuple[str, list[str]]]:
@@ -47,11 +47,12 @@ def entry_points(tables: dict[str, dict[str, str]]) -> str:
     )
 
 
-def test_there_are_three_worked_diffs() -> None:
-    assert [title.split()[1] for title in SECTIONS] == ["operator", "pattern", "cost"]
+def test_there_are_four_worked_diffs() -> None:
+    titles = ["First operator", "First pattern", "First operator of PopXL", "First cost rule, and first target"]
+    assert list(SECTIONS) == titles
 
 
-@pytest.mark.parametrize("title", [OPERATOR, PATTERN])
+@pytest.mark.parametrize("title", [OPERATOR, PATTERN, POPXL])
 def test_a_diff_applies(title: str) -> None:
     for name, lines in hunks(title):
         path = ROOT / name
@@ -80,7 +81,7 @@ def test_the_cost_rule_and_the_target_give_the_figures_of_the_page(tmp_path: Pat
 
 
 @pytest.mark.sweep  # it runs the tests of two folders in a copy of the tree
-@pytest.mark.parametrize("title", [OPERATOR, PATTERN])
+@pytest.mark.parametrize("title", [OPERATOR, PATTERN, POPXL])
 def test_the_steps_of_a_section_pass(title: str, tmp_path: Path) -> None:
     for folder in ("popart_jax", "ipu_model", "patterns", "tests", "docs"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -88,7 +89,7 @@ def test_the_steps_of_a_section_pass(title: str, tmp_path: Path) -> None:
     for name, lines in hunks(title):
         path = tmp_path / name
         path.write_text(applied(path.read_text() if path.is_file() else "", lines))
-    steps = re.findall(r"`(python [^`]+)`", SECTIONS[title])
+    steps = re.findall(r"`(python [^`]+)`", SECTIONS[title].replace("\n   ", " "))
     assert len(steps) == 2
     for step in steps:
         command = [sys.executable, *step.split()[1:]]
