@@ -6,7 +6,7 @@ PopXL's tensors and operators are updated: tensors whose names still exist keep 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import onnx_ir as ir
@@ -34,7 +34,8 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     """Apply rewrites to a graph until none fires; True when one did."""
     nodes = dict.fromkeys(graph._graph)
     named, read = dict(graph._tensors), {v for node in nodes for v in node.inputs}
-    left = frozenset(node for node in nodes if _is_excluded(op_of(node)))
+    shared = {v for n in nodes if WRITES in n.attributes or VIEWS in n.attributes for v in (*n.inputs, *n.outputs)}
+    left = frozenset(node for node in nodes if _is_excluded(op_of(node), shared))
     fixed = frozenset(graph._graph.initializers)
     log = sweep(graph._graph, rules, facts, mode="training", protected=fixed, left_alone=left)
     if not log.fired:
@@ -56,18 +57,17 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
 # --- operators that no rewrite may change -------------------------------------------------------------------------
 
 
-def _is_excluded(op: Op) -> bool:
-    """Whether no rewrite may change an operator, as it or a neighbour writes or aliases, or it calls a graph."""
+def _is_excluded(op: Op, shared: Collection[ir.Value | None]) -> bool:
+    """Whether no rewrite may change an operator, as it has a tensor that is written or viewed, or it calls a graph."""
     node = op._node
     if not op._outputs() or any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values()):
         return True
     if _is_special_gradient(node) or "to_identity" in op._options:
         return True
-    tensors = [*op._inputs().values(), *op._outputs().values()]
     first, out = op._inputs().get(0), op._outputs().get(0)
     if first is not None and out is not None and first.meta_shape != out.meta_shape:
         return True
-    return any(WRITES in n.attributes or VIEWS in n.attributes for t in tensors for n in _around(t)) or _crosses(op)
+    return any(v in shared for v in (*node.inputs, *node.outputs) if v is not None) or _crosses(op)
 
 
 def _is_special_gradient(node: ir.Node) -> bool:
@@ -78,11 +78,6 @@ def _is_special_gradient(node: ir.Node) -> bool:
     mixed = len({v.dtype for v in node.inputs if v is not None and is_float(v)}) > 1
     partial = node.op_type == "SplitGrad" and len(template.gradients) != template.n_outputs
     return partial or (mixed and node.op_type != "NllGrad")
-
-
-def _around(t: Tensor) -> list[ir.Node]:
-    producer = t._value.producer()
-    return [node for node, _ in t._value.uses()] + ([] if producer is None else [producer])
 
 
 def _crosses(op: Op) -> bool:
