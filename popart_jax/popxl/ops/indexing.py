@@ -147,15 +147,12 @@ def grouped_scatter_reduce(
     axis = axis_or("ScatterReduceOp::setup axis = {axis} is outside the acceptable range {bounds}", data, axis)
     if _at_least_one(group_size) > 1 and axis == 0:
         axis = 1
-    if initial_values is not None and initial_values.rank != data.rank:
-        raise popart_exception(f"scatter_reduce: {initial_values!r} and {data!r} differ in rank")
-    if initial_values is not None and axis_size not in (None, initial_values.shape[axis]):
-        raise popart_exception(f"scatter_reduce: axis_size {axis_size} is not that of {initial_values!r}")
-    if axis_size is None:
-        assert initial_values is not None
-        axis_size = initial_values.shape[axis]
-    axis_size = whole_number("axis_size", axis_size)
     whole = data if initial_values is None else initial_values  # the data may be a smaller block
+    if whole.rank != data.rank:
+        raise popart_exception(f"scatter_reduce: {whole!r} and {data!r} differ in rank")
+    if initial_values is not None and axis_size not in (None, whole.shape[axis]):
+        raise popart_exception(f"scatter_reduce: axis_size {axis_size} is not that of {whole!r}")
+    axis_size = whole_number("axis_size", whole.shape[axis] if axis_size is None else axis_size)
     shape = (*whole.shape[:axis], axis_size, *whole.shape[axis + 1 :])
     attributes: dict[str, Any] = {
         "axis": axis,
@@ -164,10 +161,9 @@ def grouped_scatter_reduce(
         "group_size": group_size,
         "enable_index_broadcast": int(enable_index_broadcast),
     }
-    inputs = [data, indices] + ([] if initial_values is None else [initial_values])
     options = {"available_memory_proportion": available_memory_proportion}
     out = Out("scatterreduce_out", shape, data.dtype)
-    return result(create("ScatterReduce", inputs, [out], attributes, options=options))
+    return result(create("ScatterReduce", list(operands.values()), [out], attributes, options=options))
 
 
 def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
