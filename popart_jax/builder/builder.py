@@ -23,10 +23,12 @@ from .opsets import Opset, onnx_namespace
 from .versions import NEWEST_ONNX, defaultAiGraphcoreOpset, defaultAiOnnxOpset
 
 if TYPE_CHECKING:
-    from . import namespaces  # pyright: ignore[reportMissingModuleSource]
     from .namespaces import Namespace as AiOnnx  # pyright: ignore[reportMissingModuleSource]
+    from .namespaces import Namespaces  # pyright: ignore[reportMissingModuleSource]
 else:
     from .opsets import AiOnnx
+
+    Namespaces = object
 
 _DOMAINS = {"aiOnnx": "ai.onnx", "aiGraphcore": "ai.graphcore"}
 _Namespace = Union[  # noqa: UP007 - tools look at this annotation
@@ -34,7 +36,7 @@ _Namespace = Union[  # noqa: UP007 - tools look at this annotation
 ]
 
 
-class Builder(_BuilderCore):
+class Builder(_BuilderCore, Namespaces):
     """Builds an ONNX model, operator by operator.
 
     ``builder.aiOnnx`` (opset 10), ``builder.aiOnnxOpset6`` to ``aiOnnxOpset11`` (as PopART has them; later opsets are
@@ -99,39 +101,7 @@ class Builder(_BuilderCore):
     def _selectOnnxVersion(self, version: int) -> None:
         self.aiOnnxOpsetVersion(version)
 
-    if TYPE_CHECKING:  # the namespaces are made when they are looked up
-        aiOnnx: namespaces.AiOnnx
-        aiGraphcore: namespaces.AiGraphcoreOpset1
-        aiGraphcoreOpset1: namespaces.AiGraphcoreOpset1
-        aiOnnxOpset1: namespaces.AiOnnxOpset1
-        aiOnnxOpset2: namespaces.AiOnnxOpset2
-        aiOnnxOpset3: namespaces.AiOnnxOpset3
-        aiOnnxOpset4: namespaces.AiOnnxOpset4
-        aiOnnxOpset5: namespaces.AiOnnxOpset5
-        aiOnnxOpset6: namespaces.AiOnnxOpset6
-        aiOnnxOpset7: namespaces.AiOnnxOpset7
-        aiOnnxOpset8: namespaces.AiOnnxOpset8
-        aiOnnxOpset9: namespaces.AiOnnxOpset9
-        aiOnnxOpset10: namespaces.AiOnnxOpset10
-        aiOnnxOpset11: namespaces.AiOnnxOpset11
-        aiOnnxOpset12: namespaces.AiOnnxOpset12
-        aiOnnxOpset13: namespaces.AiOnnxOpset13
-        aiOnnxOpset14: namespaces.AiOnnxOpset14
-        aiOnnxOpset15: namespaces.AiOnnxOpset15
-        aiOnnxOpset16: namespaces.AiOnnxOpset16
-        aiOnnxOpset17: namespaces.AiOnnxOpset17
-        aiOnnxOpset18: namespaces.AiOnnxOpset18
-        aiOnnxOpset19: namespaces.AiOnnxOpset19
-        aiOnnxOpset20: namespaces.AiOnnxOpset20
-        aiOnnxOpset21: namespaces.AiOnnxOpset21
-        aiOnnxOpset22: namespaces.AiOnnxOpset22
-        aiOnnxOpset23: namespaces.AiOnnxOpset23
-        aiOnnxOpset24: namespaces.AiOnnxOpset24
-        aiOnnxOpset25: namespaces.AiOnnxOpset25
-        aiOnnxOpset26: namespaces.AiOnnxOpset26
-        aiOnnxOpset27: namespaces.AiOnnxOpset27
-        aiOnnxOpset28: namespaces.AiOnnxOpset28
-    else:
+    if not TYPE_CHECKING:  # `Namespaces` has the types
 
         def __getattr__(self, name: str) -> _Namespace:
             return self._look_up(name)

@@ -872,3 +872,36 @@ class AiGraphcoreOpset1(Namespace):
     def subsample(self, args: list[str], strides: list[int], debugContext: str | DebugContext = ...) -> str: ...
     def swish(self, args: list[str] = ..., debugContext: str | DebugContext = ...) -> str: ...
     def tensorremap(self, args: list[str], remap_type: int = ..., debugPrefix: str | DebugContext = ...) -> str: ...
+
+class Namespaces:
+    aiGraphcore: AiGraphcoreOpset1
+    aiOnnx: AiOnnx
+    aiGraphcoreOpset1: AiGraphcoreOpset1
+    aiOnnxOpset1: AiOnnxOpset1
+    aiOnnxOpset2: AiOnnxOpset2
+    aiOnnxOpset3: AiOnnxOpset3
+    aiOnnxOpset4: AiOnnxOpset4
+    aiOnnxOpset5: AiOnnxOpset5
+    aiOnnxOpset6: AiOnnxOpset6
+    aiOnnxOpset7: AiOnnxOpset7
+    aiOnnxOpset8: AiOnnxOpset8
+    aiOnnxOpset9: AiOnnxOpset9
+    aiOnnxOpset10: AiOnnxOpset10
+    aiOnnxOpset11: AiOnnxOpset11
+    aiOnnxOpset12: AiOnnxOpset12
+    aiOnnxOpset13: AiOnnxOpset13
+    aiOnnxOpset14: AiOnnxOpset14
+    aiOnnxOpset15: AiOnnxOpset15
+    aiOnnxOpset16: AiOnnxOpset16
+    aiOnnxOpset17: AiOnnxOpset17
+    aiOnnxOpset18: AiOnnxOpset18
+    aiOnnxOpset19: AiOnnxOpset19
+    aiOnnxOpset20: AiOnnxOpset20
+    aiOnnxOpset21: AiOnnxOpset21
+    aiOnnxOpset22: AiOnnxOpset22
+    aiOnnxOpset23: AiOnnxOpset23
+    aiOnnxOpset24: AiOnnxOpset24
+    aiOnnxOpset25: AiOnnxOpset25
+    aiOnnxOpset26: AiOnnxOpset26
+    aiOnnxOpset27: AiOnnxOpset27
+    aiOnnxOpset28: AiOnnxOpset28

@@ -1,7 +1,8 @@
 """Types of the generated namespaces, for editors and type checkers: ``python -m popart_jax.builder.stubs``.
 
 Each opset's class lists the differences to the previous one. ``aiOnnx``, whose opset follows the model, has the
-methods of all opsets from PopART's first on, with every signature that one of them takes.
+methods of all opsets from PopART's first on, with every signature that one of them takes. `Namespaces` has what a
+builder makes when it is asked.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ def text() -> str:
         before, parent = now, name
     lines += _class("AiOnnx", "Namespace", _any_opset())
     lines += _class("AiGraphcoreOpset1", "Namespace", _signatures("ai.graphcore", AiGraphcoreOpset1._version))
+    names = ["AiOnnx", "AiGraphcoreOpset1", *(f"AiOnnxOpset{version}" for version in ONNX_SETS)]
+    lines += ["class Namespaces:", "    aiGraphcore: AiGraphcoreOpset1", *(f"    a{n[1:]}: {n}" for n in names), ""]
     return "\n".join(lines)
 
 
