@@ -5,6 +5,7 @@ All others are those of `patterns`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -82,26 +83,30 @@ def shared_operands(op: Any, position: int) -> list[int]:
     return list(op._inputs()) if op.opType() == "Concat" else [position]
 
 
-def may_overwrite(op: Any, position: int, order: dict[int, int]) -> bool:
-    """Whether an operand may be overwritten: it has the output's shape and type, and all other readers run before."""
-    return all(_is_free(op, i, order) for i in shared_operands(op, position))
+def may_overwrite(op: Any, position: int, last_reads: Mapping[ir.Value | None, int], turn: int) -> bool:
+    """Whether an operand may be overwritten: it has the output's shape and type, and all other readers run before.
+
+    `last_reads` are the places in the schedule at which values are read for the last time, `turn` is the operator's.
+    """
+    return all(_is_free(op, i, last_reads, turn) for i in shared_operands(op, position))
 
 
-def _is_free(op: Any, position: int, order: dict[int, int]) -> bool:
+def _is_free(op: Any, position: int, last_reads: Mapping[ir.Value | None, int], turn: int) -> bool:
     from .alias import aliases
 
     t, out = op._in(position), op._out(0)
-    graph = op._graph
     if t._kind is not TensorType.ActGrad or t.dtype != out.dtype or (t.shape != out.shape and not is_view(op)):
         return False
-    for alias in aliases(t):
-        if alias in graph._by_ref_inputs or alias._value.is_graph_output():
-            return False
-        for node, k in alias._value.uses():
-            other = op_of(node)
-            if (other is op and k != position) or (other is not op and order[other.id] > order[op.id]):
-                return False
-    return True
+    if last_reads[t._value] > turn:  # known at once, whereas aliases are looked for among all readers
+        return False
+    others = {v for i, v in enumerate(op._node.inputs) if i != position}
+    return not any(
+        alias in op._graph._by_ref_inputs
+        or alias._value.is_graph_output()
+        or alias._value in others
+        or last_reads.get(alias._value, turn) > turn
+        for alias in aliases(t)
+    )
 
 
 def make_inplace(op: Any, op_type: str, position: int, order: dict[int, int]) -> None:

@@ -61,8 +61,9 @@ def apply_inplace(graph: Any) -> None:
     ops = schedule(graph)
     in_order(graph, ops)
     order = {op.id: k for k, op in enumerate(ops)}
-    for op in ops:
+    last_reads = {value: k for k, op in enumerate(ops) for value in op._node.inputs}
+    for k, op in enumerate(ops):
         for position, op_type in own.inplace_forms(op):
-            if own.may_overwrite(op, position, order):
+            if own.may_overwrite(op, position, last_reads, k):
                 own.make_inplace(op, op_type, position, order)
                 break
