@@ -8,6 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ..errors import popart_exception
+from ..model.checks.structure import bodies
 from ..model.debug import DebugContext, path_of
 from ..model.node_parts import BodyTypes, SubgraphNode
 from .attributes import node_of
@@ -33,9 +34,7 @@ def bind_types(body: ir.Graph, arguments: Sequence[tuple[Any, Any]], opsets: dic
             changed = True
     if changed:
         for node in body:
-            if node.domain in ("", "ai.graphcore") and not any(
-                a.type is ir.AttributeType.GRAPH for a in node.attributes.values()
-            ):
+            if node.domain in ("", "ai.graphcore") and not any(bodies(node)):
                 infer(node, opsets.get(node.domain, 1))
 
 

@@ -29,6 +29,7 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from ..model.attribute_names import CONSTANT, QUANTISED
 from ..model.checks import signatures
+from ..model.checks.structure import bodies
 from ..model.files.stored import Stored
 from ..ops.registry import resolve
 
@@ -192,7 +193,7 @@ def _is_out_of_reach(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
         schema is not None
         and bool(schema.outputs)
         and not any(_FLOATS.search(kind) for o in schema.outputs for kind in o.types)
-        and not _has_bodies(node)
+        and not any(bodies(node))
     )
 
 
@@ -202,7 +203,7 @@ def _only_sizes(node: ir.Node, opsets: Mapping[str, int]) -> bool:
     while pending and len(seen) <= _FEW:
         current = pending.pop()
         uses = [use for v in current.outputs for use in v.uses()]
-        if any(v.is_graph_output() for v in current.outputs) or not uses or _has_bodies(current):
+        if any(v.is_graph_output() for v in current.outputs) or not uses or any(bodies(current)):
             return False
         further = [use.node for use in uses if not _is_size(use.node, use.idx, opsets)]
         pending += [one for one in further if one not in seen]
@@ -235,10 +236,6 @@ def schema_of(node: ir.Node, opsets: Mapping[str, int]) -> Any:
     """ONNX's schema of a node's operator, None if it has none."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     return signatures.schema_of(node.op_type, _version(node, opsets), domain)
-
-
-def _has_bodies(node: ir.Node) -> bool:
-    return any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())
 
 
 def _version(node: ir.Node, opsets: Mapping[str, int]) -> int:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from patterns import static_shape
 
 from ..autodiff import Gradients, Step, grow, is_float, plan, steps_of
+from ..model.checks.structure import bodies
 from ..ops import Gradient
 from . import nodes
 
@@ -131,13 +132,13 @@ class _Maker:
         node, targets = step.node, step.targets
         if not targets:
             return None
-        bodies = {name: a.as_graph() for name, a in node.attributes.items() if a.type == ir.AttributeType.GRAPH}
+        inside = dict(bodies(node))
         explicit = [v for v in node.inputs[1 if node.op_type == "If" else 0 :] if v is not None]
         graphs = {
-            name: _gradient_graph(body, explicit, targets, given, self.decompose_sum) for name, body in bodies.items()
+            name: _gradient_graph(body, explicit, targets, given, self.decompose_sum) for name, body in inside.items()
         }
         outputs = [nodes.tensor(f"{nodes.GRADIENT}{self.numbers[node]}_{i}", t) for i, t in enumerate(targets)]
-        attributes = {k: a for k, a in node.attributes.items() if k not in bodies and k not in nodes.PLACEMENT}
+        attributes = {k: a for k, a in node.attributes.items() if k not in inside and k not in nodes.PLACEMENT}
         return nodes.make(
             node.op_type, [*node.inputs, *(g for g in given if g is not None)], outputs, domain=node.domain, like=node,
             attributes={**attributes, **graphs}, meta=_BACKWARD,

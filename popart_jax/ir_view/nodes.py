@@ -115,13 +115,3 @@ def byte_size(value: ir.Value | None) -> int:
     """Bytes of a tensor; 0 where its type or shape is unknown."""
     shape = static_shape(value)
     return 0 if value is None or shape is None or value.dtype is None else int(prod(shape) * value.dtype.itemsize)
-
-
-def is_float(value: ir.Value | None) -> bool:
-    """Whether there is a value and its type is floating-point."""
-    return value is not None and value.dtype in (
-        ir.DataType.FLOAT,
-        ir.DataType.FLOAT16,
-        ir.DataType.DOUBLE,
-        ir.DataType.BFLOAT16,
-    )

@@ -11,6 +11,7 @@ import onnx_ir as ir
 import patterns
 
 from .._collector import without_collector
+from ..autodiff import is_float
 from ..ops import facts as operator_facts
 from . import (
     batch_serial,
@@ -95,7 +96,7 @@ def _make_training(
     trained = {
         v: produced.get(f"{nodes.GRADIENT}{v.name}", gradients[v.name])
         for v in variables
-        if v.name in gradients and v not in copied and nodes.is_float(v)
+        if v.name in gradients and v not in copied and is_float(v)
     }
     training.add_updates(graph, facts, trained)
     tied_gather.accumulate_rows(graph, facts)

@@ -10,6 +10,8 @@ from typing import Any
 import onnx_ir as ir
 from onnx import defs
 
+from .checks.structure import bodies
+
 ONNX = ("", "ai.onnx")
 
 
@@ -78,7 +80,7 @@ def long_name(node: ir.Node, name: str, opid: str, scope: str = "") -> str:
 def _long(node: ir.Node, head: str, scope: str = "") -> str:
     inputs = ", ".join(f"{scope}{v.name}" for v in node.inputs if v is not None)
     outputs = ", ".join(f"{scope}{v.name}" for v in node.outputs if v.name)
-    graphs = ", ".join(_subgraph(a.value) for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH)
+    graphs = ", ".join(_subgraph(graph) for _, graph in bodies(node))
     inner = f"subgraphs=[{graphs}], " if graphs else ""
     return f"Op({head}, {inner}inputs=[{inputs}], outputs=[{outputs}])"
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...errors import popart_exception
+from ...model.checks.structure import bodies
 from ...ops.join import sliced_axes
 from ...ops.operator import Trait
 from ...ops.registry import Lowering, facts
@@ -47,7 +48,7 @@ def computed(
 ) -> tuple[tuple[Any, ...], list[Any]] | None:
     """Results of arithmetic with shapes, with their marks; None where the node must use the true numbers."""
     told = [i for i in numbers if lowering.is_static(i)]
-    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+    if any(bodies(node)):
         return None
     if node.op_type in ("Shape", "Size"):  # of such numbers, not of the value that they measure
         return compute(operands), [None] * len(node.outputs)

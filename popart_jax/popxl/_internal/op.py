@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ...errors import popart_exception
 from ...lowering.effects import effect_of
+from ...model.checks.structure import bodies
 from ...model.op_names import long_name
 from ...ops import Operator, Trait, facts
 from ...ops.registry import TRANSLATION, resolve_node
@@ -261,7 +262,7 @@ class Op(Placed, OpRoles):
         return [g.id for g in self._called()]
 
     def _called(self) -> list[Graph]:
-        return [a.value.meta["graph"] for a in self._node.attributes.values() if a.type is ir.AttributeType.GRAPH]
+        return [graph.meta["graph"] for _, graph in bodies(self._node)]
 
     @property
     def _translation(self) -> tuple[str, str, int]:

@@ -60,7 +60,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
 def _is_excluded(op: Op, shared: Collection[ir.Value | None]) -> bool:
     """Whether no rewrite may change an operator, as it has a tensor that is written or viewed, or it calls a graph."""
     node = op._node
-    if not op._outputs() or any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values()):
+    if not op._outputs() or op._called():
         return True
     if _is_special_gradient(node) or "to_identity" in op._options:
         return True

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...execution import Type
+from ...model.checks.structure import bodies
 from ...ops import Trait, facts
 
 _WIDE = {np.dtype(np.int32): np.dtype(np.int64), np.dtype(np.uint32): np.dtype(np.uint64)}
@@ -53,5 +54,4 @@ def _is_wide(node: ir.Node, value: ir.Value, wide: set[str], device: Mapping[str
         return False
     operand = next((v.name or "" for v in node.inputs[_TYPED_BY.get(node.op_type, 0) :] if v is not None), "")
     whole = operand in device and device[operand].dtype.kind in "iu"
-    has_body = any(a.type is ir.AttributeType.GRAPH for a in node.attributes.values())
-    return operand in wide if value.dtype is None or (whole and not has_body) else True
+    return operand in wide if value.dtype is None or (whole and not any(bodies(node))) else True
