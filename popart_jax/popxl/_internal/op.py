@@ -37,6 +37,18 @@ def _at_index(read: Callable[[Any], Any]) -> tuple[Callable[[Op, int], Any], ...
     return of_input, of_output
 
 
+def _of_all(read: Callable[[dict[int, Any]], Any]) -> tuple[Callable[[Op], Any], ...]:
+    """The methods that read something of all inputs, and of all outputs."""
+
+    def of_inputs(self: Op) -> Any:
+        return read(self._inputs())
+
+    def of_outputs(self: Op) -> Any:
+        return read(self._outputs())
+
+    return of_inputs, of_outputs
+
+
 class Op(Placed, OpRoles):
     """View of a node; `id` is unique in the Ir and increases with creation.
 
@@ -158,23 +170,9 @@ class Op(Placed, OpRoles):
     inRank, outRank = _at_index(lambda t: t.rank)
     inInfo, outInfo = _at_index(lambda t: t._pb_tensor.info)
 
-    def inTensorCount(self) -> int:
-        return len(self._inputs())
-
-    def outTensorCount(self) -> int:
-        return len(self._outputs())
-
-    def getInputTensors(self) -> list[Any]:
-        return [t._pb_tensor for t in self._inputs().values()]
-
-    def getOutputTensors(self) -> list[Any]:
-        return [t._pb_tensor for t in self._outputs().values()]
-
-    def getInputIndexMap(self) -> dict[int, Any]:
-        return {i: t._pb_tensor for i, t in self._inputs().items()}
-
-    def getOutputIndexMap(self) -> dict[int, Any]:
-        return {i: t._pb_tensor for i, t in self._outputs().items()}
+    inTensorCount, outTensorCount = _of_all(len)
+    getInputTensors, getOutputTensors = _of_all(lambda tensors: [t._pb_tensor for t in tensors.values()])
+    getInputIndexMap, getOutputIndexMap = _of_all(lambda tensors: {i: t._pb_tensor for i, t in tensors.items()})
 
     def inIndex(self, t: Any) -> list[int]:
         return [i for i, x in self._inputs().items() if x == t._tensor]
@@ -354,13 +352,7 @@ class Op(Placed, OpRoles):
         ipu = "none" if self._settings.vgraphId is None else self._settings.vgraphId
         return f"{self.opid.domain}::{self.opid.type}::{self.opid.version}___NO_{ipu}_{self._settings.tileSet.value}_"
 
-    def getSubgraphInputs(self) -> dict[int, Any]:
-        """Inputs that outlining looks at."""
-        return self.getInputIndexMap()
-
-    def getSubgraphOutputs(self) -> dict[int, Any]:
-        """Outputs that outlining looks at."""
-        return self.getOutputIndexMap()
+    getSubgraphInputs, getSubgraphOutputs = getInputIndexMap, getOutputIndexMap  # what outlining looks at
 
     def _no_subgraph(self, *indices: int) -> int:
         raise popart_exception(f"Op {self.debugName()} calls no graphs")
