@@ -45,3 +45,15 @@ def test_operators_that_wait_for_each_other_are_refused():
     graph.topoCons().insert(sin, exp)
     with pytest.raises(popart.popart_exception, match=r"Exp .* waits for .*Sin .* waits for|Sin .* waits for .*Exp"):
         popxl.Session(ir)
+
+
+def test_updates_of_one_variable_wait_each_for_the_one_before():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t = popxl.variable([1.0])
+        for _ in range(20):
+            ops.sin(t)
+            ops.add_(t, ops.cos(t))
+    assert len(schedule.in_place_pairs(ir.main_graph)) == 19 * 4 + 2
+    order = [op.id for op in schedule.schedule(ir.main_graph) if op.opType() != "Sin"]
+    assert order == sorted(order)

@@ -24,9 +24,9 @@ def check_graph(graph: Graph) -> None:
     Operators that call graphs count as readers only, and views as neither. The message names the operators.
     """
     storages = [[use for use in found if not _is_view(use[0])] for found in written_storages(graph)]
-    pairs = [(w, u) for found in storages for w in found if _is_writer(w) for u in found if u[0] is not w[0]]
-    if not pairs:
+    if not any(_is_writer(use) for found in storages for use in found):
         return
+    pairs = ((w, u) for found in storages for w in found if _is_writer(w) for u in found if u[0] is not w[0])
     before = dependencies(graph, in_place=False)
     reach = _closure(graph, before)
     place = {i: k for k, i in enumerate(sorted(before))}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,15 +40,14 @@ def dependencies(graph: Graph, in_place: bool = True) -> dict[int, set[int]]:
 
 
 def in_place_pairs(graph: Graph) -> list[tuple[int, int]]:
-    """(earlier, later) in node order, for each write and each other use of the same storage."""
-    place = {op_of(node).id: k for k, node in enumerate(graph._graph)}
+    """(earlier, later) in node order: a write waits for the uses since the last write, any other use for that write."""
     pairs: list[tuple[int, int]] = []
     for found in written_storages(graph):
-        for k, (a, _, writes_a) in enumerate(found):
-            pairs.extend(
-                (min(a.id, b.id, key=place.__getitem__), max(a.id, b.id, key=place.__getitem__))
-                for b, _, writes_b in found[:k] if a is not b and (writes_a or writes_b)
-            )  # fmt: skip
+        last, since = list[int](), list[int]()
+        for op, uses in groupby(found, key=itemgetter(0)):
+            writes = any(writing for *_, writing in uses)
+            pairs += [(i, op.id) for i in ((since or last) if writes else last)]
+            last, since = ([op.id], []) if writes else (last, [*since, op.id])
     return pairs
 
 
