@@ -170,7 +170,7 @@ def conv_transpose(
     `output_shape` determines the padding when given. See `conv` for the rest.
     """
     check_operands(t=t, weight=weight)
-    attributes = _transposed(t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape)
+    attributes = _transposed(t, weight, output_padding, output_shape, stride, padding, dilation, groups, pad_type)
     planning = (available_memory_proportions, partials_types, enable_conv_dithering)
     return _made("ConvTranspose", [t, weight], attributes, *planning)
 
@@ -192,24 +192,14 @@ def conv_transpose_pow2scaled(
     """conv_transpose(t, weight) * 2**log2_scale of float8 operands, as float16; errors as `conv_pow2scaled`."""
     check_pow2scaled("conv", t, weight, log2_scale)
     check_operands(t=t, weight=weight, log2_scale=log2_scale)
-    attributes = _transposed(t, weight, stride, padding, dilation, groups, pad_type, output_padding, output_shape)
+    attributes = _transposed(t, weight, output_padding, output_shape, stride, padding, dilation, groups, pad_type)
     planning = (available_memory_proportions, None, enable_conv_dithering)
     return _made("ConvTranspose", [t, weight, log2_scale], attributes, *planning)
 
 
-def _transposed(
-    t: Tensor,
-    weight: Tensor,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: Any,
-    pad_type: Any,
-    extra: Any,
-    shape: Any,
-) -> dict[str, Any]:
+def _transposed(t: Tensor, weight: Tensor, extra: Any, shape: Any, *geometry: Any) -> dict[str, Any]:
     return {
-        **_geometry(t, weight, stride, padding, dilation, groups, pad_type),
+        **_geometry(t, weight, *geometry),
         "output_padding": whole_numbers("output_padding", extra or ()),
         "output_shape": whole_numbers("output_shape", shape or ()),
     }
