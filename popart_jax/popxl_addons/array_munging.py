@@ -24,8 +24,20 @@ def handle_negative_axis(x: np.ndarray, axis: int) -> int:
 
 
 def shard(x: np.ndarray, n: int, axis: int) -> np.ndarray:
-    """Split `axis` into `n` equal parts, stacked on a new leading axis: (n, ..., size/n, ...)."""
-    return np.stack(np.split(x, n, axis=handle_negative_axis(x, axis)))
+    """Split `axis` into `n` equal parts, stacked on a new leading axis: (n, ..., size/n, ...).
+
+    Raises
+    ------
+    ValueError
+        `n` does not divide the axis.
+    """
+    return np.stack(_parts(x, n, axis))
+
+
+def _parts(x: np.ndarray, n: int, axis: int) -> list[np.ndarray]:
+    if n < 1:
+        raise ValueError(f"An array can't be split into {n} parts.")
+    return np.split(x, n, axis=handle_negative_axis(x, axis))
 
 
 def unshard_arrays(xs: Sequence[np.ndarray], axis: int) -> np.ndarray:
@@ -50,7 +62,7 @@ def repeat_axis(x: np.ndarray, n: int, axis: int = 0) -> np.ndarray:
 
 def split2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> list[list[np.ndarray]]:
     """Split `axis_1` into `n_1` parts and each of them into `n_2` along `axis_2`."""
-    return [np.split(part, n_2, axis=axis_2) for part in np.split(x, n_1, axis=axis_1)]
+    return [_parts(part, n_2, axis_2) for part in _parts(x, n_1, axis_1)]
 
 
 def shard2D(x: np.ndarray, n_1: int, n_2: int, axis_1: int, axis_2: int) -> np.ndarray:

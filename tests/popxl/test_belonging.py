@@ -7,6 +7,7 @@ import pytest
 
 from popart_jax import popart_exception, popxl
 from popart_jax.popxl import ops
+from popart_jax.popxl_addons import ops as addons_ops
 
 ONES = np.ones((2,), np.float32)
 
@@ -69,12 +70,25 @@ def test_what_all_replicas_share_follows_a_factor_that_is_set_later():
     np.testing.assert_array_equal(run(ir, total), np.full((4, 2), 4.0))
 
 
+@pytest.mark.parametrize("reduce", [
+    ops.collectives.replicated_all_reduce, ops.collectives.replicated_all_reduce_, addons_ops.replicated_all_reduce,
+])  # fmt: skip
+@pytest.mark.parametrize("made_for", [1, 2])
+def test_a_reduction_over_all_replicas_follows_too(reduce, made_for):
+    ir = popxl.Ir(replication=made_for)
+    with ir.main_graph:
+        total = reduce(popxl.variable(ONES) + 1)
+    ir.replication_factor = 4
+    np.testing.assert_array_equal(run(ir, total), np.full((4, 2), 8.0))
+
+
 @pytest.mark.parametrize("make", [
-    lambda ir: ops.collectives.replicated_all_reduce(popxl.variable(ONES)),
+    lambda ir: ops.collectives.replicated_all_reduce(popxl.variable(ONES), group=ir.replica_grouping(1, 1)),
+    lambda ir: ops.collectives.replicated_all_gather(popxl.variable(ONES)),
     lambda ir: popxl.variable(ONES, replica_grouping=ir.replica_grouping(1, 1)) + 1,
-], ids=["collective", "variable"])  # fmt: skip
+], ids=["reduction", "gathered", "variable"])  # fmt: skip
 def test_groups_made_before_the_factor_was_set(make):
-    """An all-reduce made for fewer replicas would sum over these only, without a word."""
+    """A reduction in groups of fewer replicas would sum over these only, without a word."""
     ir = popxl.Ir(replication=2)
     with ir.main_graph:
         t = make(ir)

@@ -174,6 +174,8 @@ def test_buffers_may_be_numbered_by_hand():
     ir.setRemoteBufferInfo(42, _ir.RemoteBufferInfo(_ir.TensorInfo(FLOAT, [1, 3]), 8))
     found = ir.getRemoteBufferInfo(42)
     assert (found.TensorInfo.shape(), found.repeats) == ([1, 3], 8)
+    with pytest.raises(popart.popart_exception, match=r"no remote buffer 1: this Ir has \[42\]"):
+        ir.getRemoteBufferInfo(1)
 
 
 def test_loops_and_calls_give_what_their_graph_gives():

@@ -154,6 +154,9 @@ def test_words_of_array_helpers():
         munging.handle_negative_axis(x, 2)
     with says(ValueError, "sharded_tensor should be either 'contiguous' or 'strided'. Not: x"):
         munging.repeat_shard(x, 2, 2, 0, "x")
+    for split in (lambda: munging.shard(x, 0, 0), lambda: munging.split2D(x, 2, 0, 0, 1)):
+        with says(ValueError, "An array can't be split into 0 parts."):
+            split()
 
 
 def test_groupings_within_a_link_domain(monkeypatch):

@@ -146,6 +146,9 @@ def test_group_quantisation():
     for bad in (np.nan, np.inf):
         with says(ValueError, "Cannot compress t which contains non-finite values"):
             addons_ops.group_quantize_compress_numpy(np.where(w == w[0, 0], bad, w), 4)
+    for size in (0, -4, 3):
+        with pytest.raises(ValueError, match="must be a multiple of 4"):
+            addons_ops.group_quantize_compress_numpy(w, size)
     packed, scale, bias = addons_ops.group_quantize_compress_numpy(w, 4)
     groups = w.reshape(3, 2, 4)
     low, high = (f(-1, keepdims=True).astype(np.float16) for f in (groups.min, groups.max))

@@ -122,7 +122,10 @@ class Ir:
         return {i: buffer_info(b) for i, b in self._ir._buffers.items()}
 
     def getRemoteBufferInfo(self, number: int) -> Any:
-        return self.getAllRemoteBufferInfos()[number]
+        found = self.getAllRemoteBufferInfos()
+        if number not in found:
+            raise popart_exception(f"There is no remote buffer {number}: this Ir has {sorted(found)}.")
+        return found[number]
 
     def setRemoteBufferInfo(self, number: int, info: Any) -> None:
         entry = info.TensorInfo

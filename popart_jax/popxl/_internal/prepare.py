@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
 from ...errors import popart_exception
 from ...ops import Trait, facts
 from .ambiguity import check_graph
@@ -43,7 +45,10 @@ def prepare(owner: Ir) -> None:
 
 
 def _check_replicas(owner: Ir) -> None:
-    """Operators and variables are for the replicas that the Ir has; what all replicas share follows their number."""
+    """Operators and variables are for the replicas that the Ir has; what all replicas share follows their number.
+
+    Of the operators only reductions can follow: the shapes of slices and gathered tensors depend on the number.
+    """
     replicas = owner.replication_factor
     for t in owner.main_graph.variables:
         made = len(t.replica_grouping.assignment)
@@ -54,8 +59,15 @@ def _check_replicas(owner: Ir) -> None:
     for graph in owner._graphs.values():
         for op in graph._ops.values():
             groups = op._node.attributes.get("groups")
-            if groups is not None and groups.value[0] != replicas:
-                raise _too_late(op.debugName(), groups.value[0], replicas)
+            if groups is None or groups.value[0] == replicas:
+                continue
+            made, _, members = groups.value
+            if made != members or not op._node.op_type.startswith("ReplicatedAllReduce"):
+                raise _too_late(op.debugName(), made, replicas)
+            everyone = owner.replica_grouping()
+            op._node.attributes["groups"] = ir.AttrInt64s("groups", [replicas, everyone.stride, everyone.group_size])
+            if "group" in op._options:
+                op._options["group"] = everyone
 
 
 def _too_late(what: str, made: int, replicas: int) -> popart_exception:

@@ -84,7 +84,7 @@ def group_quantize_compress_numpy(
     if not np.isfinite(t).all():
         raise ValueError("Cannot compress t which contains non-finite values")
     rows = np.moveaxis(t, dim, -1)
-    if group_size % 4 or rows.shape[-1] % group_size:
+    if group_size < 1 or group_size % 4 or rows.shape[-1] % group_size:
         raise ValueError(f"group_size {group_size} must be a multiple of 4 that divides axis {dim} of shape {t.shape}")
     groups = rows.reshape(rows.shape[0], -1, group_size)
     low, high = (f(-1, keepdims=True).astype(np.float16) for f in (groups.min, groups.max))
