@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import jax
@@ -47,54 +48,121 @@ def effect_of(node: ir.Node) -> Effect | None:
 
 
 class Storage:
-    """Where the value of a tensor lives while a program is traced."""
+    """Where the value of a tensor lives while a program is traced.
 
-    shape: tuple[int, ...]
+    Tensors with the same elements in another order, such as reshaped ones, form a group. One of them has the value; the
+    others take it from a neighbour when they are read, so that a step of a chain costs the same however long it is.
+    """
+
+    def __init__(self, value: Any, group: _Group) -> None:
+        self.shape = tuple(np.shape(value))
+        self._value, self._group, self._clock = value, group, group.clock
+        self._from: tuple[Storage, View] | None = None  # the neighbour to take the value from, and which of both views
 
     def get(self) -> Any:
         """The current value."""
-        raise NotImplementedError
+        self._group.follow()
+        return self._current()
 
     def set(self, value: Any) -> None:
         """Replace the value."""
-        raise NotImplementedError
+        self._hold(value)
+        self._group.hand_on()
+
+    def _current(self) -> Any:
+        late: list[Storage] = []
+        at = self
+        while at._clock != self._group.clock and at._from is not None:
+            late.append(at)
+            at = at._from[0]
+        for storage in reversed(late):
+            assert storage._from is not None
+            neighbour, view = storage._from
+            take = view._fn if view is storage else view._undone
+            storage._value, storage._clock = take(neighbour._value), self._group.clock
+        return self._value
+
+    def _hold(self, value: Any) -> None:
+        """Have the value, so that the way to whoever had it before leads here."""
+        at, link = self, self._from
+        self._from = None
+        while link is not None:
+            neighbour, view = link
+            link, neighbour._from, neighbour._value = neighbour._from, (at, view), None
+            at = neighbour
+        self._group.clock += 1
+        self._value, self._clock = value, self._group.clock
+
+
+@dataclass(eq=False)
+class _Group:
+    """Storages with the same elements."""
+
+    clock: int = 0  # counts the values that they had
+    part: View | None = None  # the member whose elements lie in storages of other groups
+
+    def follow(self) -> None:
+        """Take what was written to the storages of other groups."""
+        if self.part is not None:
+            self.part.refresh()
+
+    def hand_on(self) -> None:
+        """Give the storages of other groups what was written here."""
+        if self.part is not None:
+            self.part.write_back()
 
 
 class Cell(Storage):
     """A storage that holds its own value."""
 
     def __init__(self, value: Any) -> None:
-        self._value = value
-        self.shape = tuple(np.shape(value))
-
-    def get(self) -> Any:
-        """The current value."""
-        return self._value
-
-    def set(self, value: Any) -> None:
-        """Replace the value."""
-        self._value = value
+        super().__init__(value, _Group())
 
 
 class View(Storage):
-    """A function of other storages that only moves elements; a write goes to the element that each one came from."""
+    """A function of other storages that only moves elements; a write goes to the element that each one came from.
 
-    def __init__(self, bases: Sequence[Storage], fn: Callable[..., Any]) -> None:
+    Parameters
+    ----------
+    bases : sequence of Storage
+        The storages.
+    fn : callable
+        The function of their values.
+    value : array, optional
+        What it gives now.
+    """
+
+    def __init__(self, bases: Sequence[Storage], fn: Callable[..., Any], value: Any = None) -> None:
         self._bases, self._fn = tuple(bases), fn
+        taken = [base.get() for base in bases]
+        found = fn(*taken) if value is None else value
+        whole = len(self._bases) == 1 and prod(np.shape(found)) == prod(self._bases[0].shape)
+        super().__init__(found, self._bases[0]._group if whole else _Group(part=self))
+        if whole:
+            self._from = (self._bases[0], self)
+        self._taken = taken
 
-    def get(self) -> Any:
-        """The function of the current values of the storages."""
-        return self._fn(*(base.get() for base in self._bases))
+    def refresh(self) -> None:
+        """Follow the storages that this is a view of, if their values are others than before."""
+        now = [base.get() for base in self._bases]
+        if len(self._taken) != len(now) or any(a is not b for a, b in zip(now, self._taken, strict=True)):
+            self._taken = now
+            self._hold(self._fn(*now))
 
-    @cached_property
-    def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The shape of the view."""
-        return self._sources.shape
+    def write_back(self) -> None:
+        """Write each element back to the storage it came from."""
+        sources, flat, start = self._sources.ravel(), jnp.ravel(self._current()), 0
+        for base in self._bases:
+            size = prod(base.shape)
+            chosen = np.nonzero((sources >= start) & (sources < start + size))[0]
+            base.set(_scatter(base, sources[chosen] - start, flat if len(chosen) == len(sources) else flat[chosen]))
+            start += size
+        self._taken = [self._bases[0].get()] if self._is_injective else []
 
     @cached_property
     def _sources(self) -> np.ndarray:
         """For each element of the view, its position in the concatenation of all bases."""
-        starts = np.cumsum([0, *(int(np.prod(b.shape)) for b in self._bases)])
+        starts = np.cumsum([0, *(prod(b.shape) for b in self._bases)])
         numbers = [
             np.arange(s, e, dtype=np.int32).reshape(b.shape)
             for s, e, b in zip(starts, starts[1:], self._bases, strict=False)
@@ -102,19 +170,21 @@ class View(Storage):
         with outside_traces():
             return np.asarray(self._fn(*numbers))
 
-    def set(self, value: Any) -> None:
-        """Write each element back to the storage it came from."""
-        sources, flat, start = self._sources.ravel(), jnp.ravel(value), 0
-        for base in self._bases:
-            size = int(np.prod(base.shape))
-            chosen = np.nonzero((sources >= start) & (sources < start + size))[0]
-            base.set(_scatter(base, sources[chosen] - start, flat if len(chosen) == len(sources) else flat[chosen]))
-            start += size
+    @cached_property
+    def _is_injective(self) -> bool:
+        """Whether it surely shows each element once, so that reading gives what was written."""
+        return len(self._bases) == 1 and int(np.bincount(self._sources.ravel()).max(initial=0)) < 2
+
+    def _undone(self, value: Any) -> Any:
+        """The value of the only base, which has the same elements."""
+        sources, flat = self._sources.ravel(), jnp.ravel(value)
+        in_order = bool((sources[1:] > sources[:-1]).all())
+        return (flat if in_order else flat[np.argsort(sources)]).reshape(self._bases[0].shape)
 
 
 def _scatter(base: Storage, positions: np.ndarray, values: Any) -> Any:
     """The value of `base` with `values` at flat `positions`; whole and contiguous ranges need no scatter."""
-    size = int(np.prod(base.shape))
+    size = prod(base.shape)
     if len(positions) == size and np.array_equal(positions, np.arange(size)):
         return values.reshape(base.shape)
     old = jnp.ravel(base.get())
@@ -142,7 +212,7 @@ def settle(
             outputs[node.outputs[result]] = target
     if effect.views:
         bases = [storage(v) for i in effect.views if (v := node.inputs[i]) is not None]
-        outputs[node.outputs[0]] = View(bases, fn)
+        outputs[node.outputs[0]] = View(bases, fn, results[0])
     return outputs
 
 

@@ -66,3 +66,45 @@ def test_effects_of_nodes():
     found = effect_of(writing)
     assert found is not None
     assert found.writes == ((0, 0),)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_views_and_writes_at_random_are_those_of_numpy(seed):
+    draw = np.random.default_rng(seed)
+    forms = [
+        lambda x: x.reshape(-1), lambda x: x.T, lambda x: x[::-1], lambda x: x[1:], lambda x: x.reshape(-1, 1),
+        lambda x: x.reshape(2, -1) if x.size % 2 == 0 else x.reshape(1, -1),
+    ]  # fmt: skip
+    want = [np.arange(24, dtype=np.float32).reshape(4, 6)]
+    got = [Cell(jnp.asarray(want[0]))]
+    for step in range(60):
+        at = int(draw.integers(len(want)))
+        form = forms[draw.integers(len(forms))]
+        if step % 3 == 0 and want[at].size > 2 and np.shares_memory(form(want[at]), want[0]):
+            want.append(form(want[at]))
+            got.append(View([got[at]], form))
+        elif step % 3 == 1:
+            want[at][...] = value = draw.normal(size=want[at].shape).astype(np.float32)
+            got[at].set(jnp.asarray(value))
+        at = int(draw.integers(len(want)))
+        np.testing.assert_array_equal(got[at].get(), want[at])
+    for storage, array in zip(got, want, strict=True):
+        np.testing.assert_array_equal(storage.get(), array)
+
+
+def test_a_chain_of_views_and_writes_costs_each_step_the_same():
+    """A chain of 500 ended in a RecursionError; each read went through all of them."""
+    length = 500
+
+    def chain(x):
+        first = last = Cell(x)
+        for _ in range(length):
+            last = View([last], lambda x: x.reshape(2, 3) if x.ndim == 1 else x.reshape(6))
+            last.set(last.get() + 1)
+        return last.get(), first.get()
+
+    start = np.arange(6, dtype=np.float32)
+    traced = jax.make_jaxpr(chain)(start)
+    assert len(traced.eqns) < 6 * length
+    for found in jax.jit(chain)(start):
+        np.testing.assert_array_equal(found, start + length)
