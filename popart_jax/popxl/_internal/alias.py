@@ -12,7 +12,7 @@ from ..tensor import Tensor
 from .operands import tensor_of
 
 
-def _pairs(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
+def shared_pairs(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
     """(operand, result) pairs of a node that are on the same storage."""
     effect = effect_of(node)
     if effect is None:
@@ -31,7 +31,7 @@ def alias_sets(graph: Graph) -> dict[str, set[str]]:
         return x
 
     for op in graph._ops.values():
-        for value, result in _pairs(op._node):
+        for value, result in shared_pairs(op._node):
             parent[root(result.name or "")] = root(value.name or "")
     groups: dict[str, set[str]] = {}
     for name in list(parent):
@@ -54,5 +54,5 @@ def _beside(value: ir.Value) -> Iterator[ir.Value]:
     """Values that a node beside `value` puts on the same storage."""
     producer = value.producer()
     for node in (*(() if producer is None else (producer,)), *(node for node, _ in value.uses())):
-        for pair in _pairs(node):
+        for pair in shared_pairs(node):
             yield from pair if value in pair else ()

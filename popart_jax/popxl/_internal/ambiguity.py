@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
@@ -24,26 +25,57 @@ def check_graph(graph: Graph) -> None:
     Operators that call graphs count as readers only, and views as neither. The message names the operators.
     """
     storages = [[use for use in found if not _is_view(use[0])] for found in written_storages(graph)]
-    if not any(_is_writer(use) for found in storages for use in found):
+    storages = [found for found in storages if any(map(_is_writer, found))]
+    if not storages:
         return
-    pairs = ((w, u) for found in storages for w in found if _is_writer(w) for u in found if u[0] is not w[0])
     before = dependencies(graph, in_place=False)
     reach = _closure(graph, before)
     place = {i: k for k, i in enumerate(sorted(before))}
-    for (writer, written, _), (user, used, _) in pairs:
-        a, b = writer.id, user.id
-        same = writer._settings.executionContext == user._settings.executionContext
-        if not same or reach[b] >> place[a] & 1 or reach[a] >> place[b] & 1:
-            continue
-        refused = popart_exception(
-            f"Inplacing ambiguity detected. The tensor {written.id} is modified by '{writer.name()}', id: {a}, and the "
-            f"tensor '{used.id}', which is an alias of '{written.id}', is used by the consuming op '{user.name()}', "
-            f"id: {b}. There is no order constraint, explicit or implicit, between them."
-        )
-        refused.add_note(
-            "put them in `with popxl.in_sequence():`, or use the output of the in-place op in the other one"
-        )
-        raise refused
+
+    def is_ordered(a: Op, b: Op) -> bool:
+        return bool(reach[b.id] >> place[a.id] & 1 or reach[a.id] >> place[b.id] & 1)
+
+    for found in storages:
+        pairs = ((w, u) for w in found if _is_writer(w) for u in found if u[0] is not w[0])
+        for writer, used in () if _in_turn(found, reach, is_ordered) else pairs:
+            if _context(writer) == _context(used) and not is_ordered(writer[0], used[0]):
+                raise _refused(writer, used)
+
+
+def _in_turn(uses: list[Use], reach: dict[int, int], is_ordered: Callable[[Op, Op], bool]) -> bool:
+    """Whether each write is ordered with the uses between it and its neighbouring writes, and so with all others.
+
+    Neighbours are those in an order that keeps what is ordered: by the number of operators that run before.
+    """
+    writers: dict[object, list[Op]] = {}  # the last write of each context
+    readers: dict[object, list[Op]] = {}  # uses since then
+    for use in sorted(uses, key=lambda use: reach[use[0].id].bit_count()):
+        op, context = use[0], _context(use)
+        before, since = writers.get(context, []), readers.setdefault(context, [])
+        if not all(
+            is_ordered(other, op) for other in ([*before, *since] if _is_writer(use) else before) if other is not op
+        ):
+            return False
+        if _is_writer(use):
+            writers[context], readers[context] = [op], []
+        else:
+            since.append(op)
+    return True
+
+
+def _context(use: Use) -> object:
+    return use[0]._settings.executionContext
+
+
+def _refused(writer: Use, used: Use) -> popart_exception:
+    (one, written, _), (other, read, _) = writer, used
+    refused = popart_exception(
+        f"Inplacing ambiguity detected. The tensor {written.id} is modified by '{one.name()}', id: {one.id}, and the "
+        f"tensor '{read.id}', which is an alias of '{written.id}', is used by the consuming op '{other.name()}', "
+        f"id: {other.id}. There is no order constraint, explicit or implicit, between them."
+    )
+    refused.add_note("put them in `with popxl.in_sequence():`, or use the output of the in-place op in the other one")
+    return refused
 
 
 def _is_writer(use: Use) -> bool:

@@ -5,8 +5,6 @@ All others are those of `patterns`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import onnx_ir as ir
@@ -19,8 +17,7 @@ from ...ops.registry import TRANSLATION
 from .._building.bindings import above
 from ..context import in_sequence
 from .classes import class_of
-from .enums import TensorType
-from .operands import op_of, plain_attributes
+from .operands import plain_attributes
 from .rewrite import insert_before, take_over
 
 
@@ -83,50 +80,6 @@ def shared_operands(op: Any, position: int) -> list[int]:
     return list(op._inputs()) if op.opType() == "Concat" else [position]
 
 
-def may_overwrite(op: Any, position: int, last_reads: Mapping[ir.Value | None, int], turn: int) -> bool:
-    """Whether an operand may be overwritten: it has the output's shape and type, and all other readers run before.
-
-    `last_reads` are the places in the schedule at which values are read for the last time, `turn` is the operator's.
-    """
-    return all(_is_free(op, i, last_reads, turn) for i in shared_operands(op, position))
-
-
-def _is_free(op: Any, position: int, last_reads: Mapping[ir.Value | None, int], turn: int) -> bool:
-    from .alias import aliases
-
-    t, out = op._in(position), op._out(0)
-    if t._kind is not TensorType.ActGrad or t.dtype != out.dtype or (t.shape != out.shape and not is_view(op)):
-        return False
-    if last_reads[t._value] > turn:  # known at once, whereas aliases are looked for among all readers
-        return False
-    others = {v for i, v in enumerate(op._node.inputs) if i != position}
-    return not any(
-        alias in op._graph._by_ref_inputs
-        or alias._value.is_graph_output()
-        or alias._value in others
-        or last_reads.get(alias._value, turn) > turn
-        for alias in aliases(t)
-    )
-
-
-def make_inplace(op: Any, op_type: str, position: int, order: dict[int, int]) -> None:
-    """Turn an operator into its in-place form; other readers of the operand are ordered before it.
-
-    A concatenation joins several storages, so writers of one of them are also ordered with readers of the others.
-    """
-    from .alias import aliases
-
-    shared = shared_operands(op, position)
-    users = {op_of(n).id: op_of(n) for i in shared for a in aliases(op._in(i)) for n, _ in a._value.uses()}
-    users.pop(op.id, None)
-    for other in users.values():
-        op._graph._topo_cons.insert(other, op)
-    if len(shared) > 1:
-        for before, after in pairwise(sorted(users.values(), key=lambda user: order[user.id])):
-            op._graph._topo_cons.insert(before, after)
-    _turn_in_place(op, op_type, position, shared)
-
-
 @above.enter("inplace_variant")
 def inplace_variant(op: Any, op_type: str) -> Any:
     """An unconnected copy of an operator in its in-place form of that type; popart_exception if it has no such form."""
@@ -134,11 +87,12 @@ def inplace_variant(op: Any, op_type: str) -> Any:
     if op_type not in forms:
         raise popart_exception(f"Op {op.debugName()} has no in-place form {op_type}; it has {sorted(forms)}")
     made = above.clone(op, op._graph)
-    _turn_in_place(made, op_type, forms[op_type], shared_operands(op, forms[op_type]))
+    turn_in_place(made, op_type, forms[op_type], shared_operands(op, forms[op_type]))
     return made
 
 
-def _turn_in_place(op: Any, op_type: str, position: int, shared: list[int]) -> None:
+def turn_in_place(op: Any, op_type: str, position: int, shared: list[int]) -> None:
+    """Make an operator one of its in-place forms, without a look at who reads its operands."""
     view = is_view(op)
     if view:
         _without_template(op)

@@ -16,6 +16,7 @@ from patterns._core import RULES, Rule
 from ...session.patterns_api import Patterns as Patterns
 from . import pattern_rules as own
 from .enums import PatternsLevel as PatternsLevel
+from .in_placing import InPlacing
 from .rewrite import in_order
 from .shared_rewrites import rewrite
 
@@ -60,10 +61,6 @@ def apply_inplace(graph: Any) -> None:
 
     ops = schedule(graph)
     in_order(graph, ops)
-    order = {op.id: k for k, op in enumerate(ops)}
-    last_reads = {value: k for k, op in enumerate(ops) for value in op._node.inputs}
-    for k, op in enumerate(ops):
-        for position, op_type in own.inplace_forms(op):
-            if own.may_overwrite(op, position, last_reads, k):
-                own.make_inplace(op, op_type, position, order)
-                break
+    in_placing = InPlacing(graph, ops)
+    for op in ops:
+        in_placing.apply(op)

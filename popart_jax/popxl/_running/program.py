@@ -179,7 +179,7 @@ class _Lowered:
             effect = effect_of(op._node)
             for i, _ in () if effect is None else effect.writes:
                 value = op._node.inputs[i]
-                if value is not None:
+                if value is not None and value.name not in tensors:
                     tensors |= shared.get(value.name or "", {value.name or ""})
             stored = op._node.attributes.get("__state_writes")
             found.update(() if stored is None else stored.as_strings())
