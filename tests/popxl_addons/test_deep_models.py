@@ -74,7 +74,15 @@ def inlined_chain(depth: int) -> popxl.Ir:
     return ir
 
 
-@pytest.mark.parametrize("build", [training_step, inlined_chain])
+def many_readers(depth: int) -> None:
+    """One tensor with many readers, whose order is chosen among all that are ready."""
+    with popxl.Ir().main_graph:
+        x = ops.init((2,), popxl.float32)
+        total = ops.concat([ops.relu(ops.relu(x)) for _ in range(20 * depth)])
+    assert total.ir.main_graph._pb_graph.getOpSchedule()[-1].opType() == "Concat"
+
+
+@pytest.mark.parametrize("build", [training_step, inlined_chain, many_readers])
 def test_work_grows_with_the_depth(build):
     build(2)  # what is imported and looked up once
     small, middle, large = (functions_called(build, n) for n in (5, 10, 20))

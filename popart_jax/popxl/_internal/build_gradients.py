@@ -204,9 +204,8 @@ def _operand(value: ir.Value, position: dict[ir.Value, int], node: ir.Node) -> A
     if value in position:
         return position[value]
     t = tensor_of(value)
-    row = resolve_node(node, {})
-    indices = [i for i, v in enumerate(node.inputs) if v is value]
-    if isinstance(t, Constant) and row is not None and any(row.is_static(i) for i in indices):
+    row = resolve_node(node, {}) if isinstance(t, Constant) else None
+    if row is not None and any(row.is_static(i) for i, v in enumerate(node.inputs) if v is value):
         return np.asarray(t._host)
     return (t.shape, t.dtype._device)
 
