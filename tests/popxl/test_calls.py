@@ -255,3 +255,17 @@ def test_conditional():
     with popxl.Session(ir) as session:
         np.testing.assert_array_equal(session.run({flag: True})[sink], ONES * 6)
         np.testing.assert_array_equal(session.run({flag: False})[sink], -ONES)
+
+
+def test_graphs_nested_deeper_than_python_calls():
+    def build(ir):
+        v = popxl.variable(ONES)
+        graph = ir.create_graph(lambda x: ops.relu(x), v)
+        for _ in range(80):
+            inner = graph
+            graph = ir.create_graph(lambda x, inner=inner: ops.call(inner, x)[0], v)
+        ops.var_updates.copy_var_update_(v, ops.call(graph, v)[0])
+        return v
+
+    with pytest.raises(popart_exception, match="deeper than Python's limit of"):
+        final(build)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import jax
@@ -45,6 +46,8 @@ def _in_words(err: Exception) -> str:
     """The reason that a library's exception gives; its class is named only where its text alone says too little."""
     if isinstance(err, (TypeError, ValueError, NotImplementedError, ZeroDivisionError)):
         return f"operands or attributes do not fit: {err}"
+    if isinstance(err, RecursionError):
+        return f"graphs call graphs deeper than Python's limit of {sys.getrecursionlimit()} calls within calls allows"
     return f"operands or attributes are outside of what the operator takes ({type(err).__name__}: {err})"
 
 
