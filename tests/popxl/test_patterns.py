@@ -9,7 +9,6 @@ from popart_jax import popxl
 from popart_jax import popxl_addons as addons
 from popart_jax.errors import popart_exception
 from popart_jax.popxl import ops
-from popart_jax.popxl._internal import alias
 from popart_jax.popxl._internal import ir as _ir
 
 from .run import differentiated, rng
@@ -206,16 +205,3 @@ def test_what_is_overwritten_was_read_by_all_before():
     assert any(t.endswith("Inplace") for t in types)
     for a, b in zip(plain, cleaned, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
-
-
-def test_of_many_readers_only_the_last_one_is_asked_whether_it_may_overwrite(monkeypatch):
-    asked = []
-    monkeypatch.setattr(alias, "aliases", lambda t, real=alias.aliases: asked.append(t.id) or real(t))
-    ir = popxl.Ir()
-    with ir.main_graph:
-        t = popxl.constant([1.0]) + 1.0
-        for _ in range(50):
-            ops.exp(t)
-    ir._pb_ir.applyInplacePattern(ir.main_graph._pb_graph)
-    assert [op.opType() for op in ir.main_graph._pb_graph.getOps()].count("ExpInplace") == 1
-    assert asked.count(t.id) <= 3
