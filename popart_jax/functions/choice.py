@@ -145,11 +145,16 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
         return "worked out from no weight, says the exporter"
     if uses and all(_starts(node, at, opsets) for node, at in uses) and not np.any(one.tensor.numpy()):
         return "the zeros that a recurrent layer starts from"
-    if not len(one.tensor.shape) and (noted or _FOLDED in one.metadata or _GENERATED.fullmatch(one.name)):
+    if not len(one.tensor.shape) and (noted or _FOLDED in one.metadata or is_generated(one.name)):
         return "a number of a formula"
     if one.tensor.size == 1 and _PADDLE.fullmatch(one.name):
         return "a number of a formula"
     return "a mask" if _is_mask(one.tensor) else ""
+
+
+def is_generated(name: str) -> bool:
+    """Whether a tool made up a tensor's name, which is no weight's in the network that was exported."""
+    return _GENERATED.fullmatch(name) is not None
 
 
 def _uses(value: ir.Value) -> list[tuple[ir.Node, int]]:

@@ -26,8 +26,8 @@ from .latent import open_weights
 from .precision import uses_wide_types
 from .reduced import check_width, reduce_precision, storage_type
 from .saving import Source
-from .shared import split_shared
 from .stopped import warn_of_rounding
+from .tied import separate, tie
 
 
 @without_collector()
@@ -55,7 +55,8 @@ def to_jax(
         reasons.
     split : bool or names
         Give each reader of a tensor that several nodes share a copy of its own (``NAME@NODE``): exporters merge
-        initializers whose values happen to be equal.
+        initializers whose values happen to be equal. A weight that the file stores once more, transposed, under a name
+        that a tool made up (tied embeddings) is one parameter too, and two where `split` names one of them.
     dtype : optional
         Type of the parameters. With float16 and bfloat16 the model also computes in it, except for `fn.float32`; 8-bit
         types are for storage only.
@@ -106,7 +107,8 @@ def to_jax(
         model = unwrapped(model)
         loaded = read(model)
     check_tensors(loaded)
-    names = split_shared(loaded, split)
+    separate(loaded, split)
+    tie(loaded.graph, split)
     if straight_through:
         open_weights(loaded)
     stored = stored_floats(loaded)
@@ -133,7 +135,7 @@ def to_jax(
     if dtype is not None:
         check_width(storage_type(dtype), wide)
         params = {n: p if n in kept else p.astype(storage_type(dtype)) for n, p in params.items()}
-    source = Source.of(model, names, straight_through)
+    source = Source.of(model, split, straight_through)
     options = {"training": training, "trainable": trainable, "dtype": dtype, "bounds": bounds}
     again = partial(_read_again, source, options)
     return OnnxFunction(loaded, training, wide, choice, source, again, plain, kept), params

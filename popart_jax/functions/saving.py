@@ -19,7 +19,8 @@ from ..model.files.stamp import Stamp, file_stamp
 from ..model.files.stored import Stored, stored_floats, write_numbers
 from ..model.files.whole import write_model
 from .latent import latent_weights
-from .shared import Split, split_shared
+from .shared import Split
+from .tied import separate, with_copies
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class Source:
         """
         self.check()
         found = read(self.model)
-        split_shared(found, self.split)
+        separate(found, self.split)
         return found
 
     def check(self) -> None:
@@ -103,6 +104,7 @@ def save(model: ModelLike | Source, path: str | Path, numbers: Mapping[str, Any]
     source = model if isinstance(model, Source) else Source.of(model)
     found = source.read()
     beside = any(isinstance(tensor, ir.ExternalTensor) for _, tensor in held_tensors(found))
+    numbers = with_copies(found.graph, source.split, numbers)
     write_numbers({**stored_floats(found), **(_latent(found) if source.straight_through else {})}, numbers)
     proto = whole_proto(in_memory(found))
     write_model(proto, Path(path), beside=beside, check=lambda written: _check(written, source))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import onnx_ir as ir
 
@@ -22,8 +22,17 @@ def shared(graph: ir.Graph) -> dict[str, list[ir.Node]]:
     return found
 
 
-def split_shared(model: ir.Model, split: Split) -> Split:
-    """Give each reader of a shared initializer a copy of its own, in place; returns `split`.
+def is_split(split: Split, name: str) -> bool:
+    """Whether `split` asks for a tensor of its own by this name."""
+    return split is True or any(fnmatch.fnmatchcase(name, pattern) for pattern in _patterns(split))
+
+
+def _patterns(split: Split) -> list[str]:
+    return [] if isinstance(split, bool) else [split] if isinstance(split, str) else list(split)
+
+
+def split_shared(model: ir.Model, split: Split, others: Iterable[str] = ()) -> None:
+    """Give each reader of a shared initializer a copy of its own, in place.
 
     An Identity that passes the initializer on becomes an initializer with its output's name (PyTorch's older exporter
     writes merged weights in this way); for any other reader but the first, the new name is ``NAME@NODE``.
@@ -34,23 +43,24 @@ def split_shared(model: ir.Model, split: Split) -> Split:
         The model, just read.
     split : bool or names
         True for all shared initializers, or names and patterns of some.
+    others : names
+        What `split` may name besides.
 
     Raises
     ------
     popart_exception
-        A name or pattern matches no shared initializer.
+        A name or pattern matches no shared initializer and none of `others`.
     """
     if split is False:
-        return split
+        return
     graph = model.graph
     found = shared(graph)
-    patterns = ["*"] if split is True else [split] if isinstance(split, str) else list(split)
-    for pattern in patterns:
-        if split is not True and not fnmatch.filter(found, pattern):
-            raise popart_exception(f"split: {pattern!r} fits no shared initializer; shared are {sorted(found)[:20]}.")
-    for name in [n for n in found if any(fnmatch.fnmatchcase(n, p) for p in patterns)]:
+    known = sorted({*found, *others})
+    for pattern in _patterns(split):
+        if not fnmatch.filter(known, pattern):
+            raise popart_exception(f"split: {pattern!r} fits no shared initializer; shared are {known[:20]}.")
+    for name in [n for n in found if is_split(split, n)]:
         _split(graph, name, found[name])
-    return split
 
 
 def _split(graph: ir.Graph, name: str, readers: list[ir.Node]) -> None:
