@@ -66,7 +66,8 @@ def check_inputs(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
 def as_declared(value: ir.Value | None, x: Any) -> Any:
     """A fed value as an array of the declared type, for translations; texts and types that XLA lacks stay NumPy.
 
-    So do lists of whole numbers that a traced function closes over: axes and sizes among them stay known.
+    So do lists of whole numbers and truth values that a traced function closes over: axes, sizes and conditions among
+    them stay known.
 
     Raises
     ------
@@ -90,7 +91,7 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
         array = array.astype(np.float32)
     if want in HOST_ONLY:
         return convert(array, want)
-    known = isinstance(array, np.ndarray) and array.ndim < 2 and want.kind in "iu" and staged()
+    known = isinstance(array, np.ndarray) and array.ndim < 2 and want.kind in "iub" and staged()
     return array.astype(want) if known else jnp.asarray(array, want)
 
 

@@ -173,28 +173,44 @@ def linear_attention(
     update_rule: str = "gated_delta",
 ) -> tuple[Any, Any]:  # fmt: skip
     """Recurrence S = exp(decay) S + k (beta (v - S^T k)); the read-out is scale * q^T S. Computed in float32."""
+    heads = q_num_heads, kv_num_heads
+    y, last, _ = recurrent_attention(q, k, v, past_state, decay, beta, heads, scale, update_rule)
+    return y, last
+
+
+def recurrent_attention(
+    q: Array, k: Array, v: Array, past_state: Array | None, decay: Array | None, beta: Array | None,
+    heads: tuple[int, int], scale: float, update_rule: str, all_states: bool = False,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Outputs, the last state, and the states after every step (T, B, heads, D, M), None unless `all_states`."""
     needs = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
     if update_rule not in needs:
         raise popart_exception(f"Unknown update_rule {update_rule!r}; expected one of {sorted(needs)}.")
     if ((decay is not None), (beta is not None)) != needs[update_rule]:
         raise popart_exception(f"update_rule {update_rule!r} needs (decay, beta) = {needs[update_rule]}.")
+    q_heads, kv_heads = heads
     batch, steps, dtype = q.shape[0], q.shape[1], q.dtype
-    q4, k4, v4 = (_by_time(x, n) for x, n in ((q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)))
-    forget = None if decay is None else _by_time(decay, kv_num_heads)
+    k_heads = k.shape[-1] * q_heads // q.shape[-1]  # Qwen3.5 has fewer of them than of values
+    q4, k4, v4 = (_by_time(x, n) for x, n in ((q, q_heads), (k, k_heads), (v, kv_heads)))
+    forget = None if decay is None else _by_time(decay, kv_heads)
     rate = None if beta is None else _by_time(beta, beta.shape[-1])
     factor = scale or 1 / np.sqrt(q4.shape[-1])
-    start = jnp.zeros((batch, kv_num_heads, k4.shape[-1], v4.shape[-1])) if past_state is None else past_state
+    start = jnp.zeros((batch, kv_heads, k4.shape[-1], v4.shape[-1])) if past_state is None else past_state
     kept = dtype if past_state is None else past_state.dtype
+    out = max(heads)
 
     def step(state: jax.Array, row: Any):
         qt, kt, vt, gt, bt = row
+        kt = repeat_heads(kt, kv_heads)
         state = state if gt is None else state * jnp.exp(gt)[..., None]
         vt = vt if bt is None else bt * (vt - jnp.einsum("bhdm,bhd->bhm", state, kt))
         state = state + kt[..., :, None] * vt[..., None, :]
-        return state, factor * jnp.einsum("bhd,bhdm->bhm", qt, repeat_heads(state, q_num_heads))
+        y = factor * jnp.einsum("bhd,bhdm->bhm", repeat_heads(qt, out), repeat_heads(state, out))
+        return state, (y, state if all_states else None)
 
-    last, ys = varying.scan(step, start.astype(jnp.float32), (q4, k4, v4, forget, rate))
-    return ys.transpose(1, 0, 2, 3).reshape(batch, steps, -1).astype(dtype), last.astype(kept)
+    last, (ys, states) = varying.scan(step, start.astype(jnp.float32), (q4, k4, v4, forget, rate))
+    states = None if states is None else states.astype(kept)
+    return ys.transpose(1, 0, 2, 3).reshape(batch, steps, -1).astype(dtype), last.astype(kept), states
 
 
 def _by_time(x: Array, heads: int) -> Array:

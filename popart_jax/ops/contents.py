@@ -108,8 +108,8 @@ MODULES: Mapping[str, Mapping[str, str]] = {
             GridSample Inverse IsAllFinite NhwcConv NhwcFusedConv NhwcMaxPool Pad QuickGelu Range SampleOp
             ScaledSiLU SparseToDenseMatMul TransposeMatMul Trilu
         """,
-        "microsoft.gates": "LinearAttentionGate",
         "microsoft.grouped": "DecoderMaskedMultiHeadAttention GroupQueryAttention",
+        "microsoft.linear_attention": "CausalConvWithState LinearAttention LinearAttentionGate",
         "microsoft.norm": """
             BranchwiseRMSNorm EmbedLayerNormalization GatedRMSNorm GroupNorm SimplifiedLayerNormalization
             SkipGroupNorm SkipLayerNormalization SkipSimplifiedLayerNormalization

@@ -228,7 +228,7 @@ def _crop(
     return halves, [max(0, -t) for t in totals]
 
 
-operator("CausalConvWithState", ranks="input 3 weight 3 bias 1 past_state 3")
+operator("CausalConvWithState", ranks="input 3+ weight 3 bias 1 past_state 3+")
 
 
 @lowers("CausalConvWithState", 27)
@@ -236,12 +236,19 @@ def causal_conv_with_state(
     x: Array, w: Array, b: Array | None = None, past: Array | None = None, /, *, activation: str = "none"
 ) -> tuple[Array, jax.Array]:
     """Causal depthwise convolution over the last axis, and the state for the next call."""
-    width = w.shape[-1] - 1
-    past = jnp.zeros((*x.shape[:2], width), x.dtype) if past is None else past
+    y, seen = causal_conv(x, w, b, past, activation, 1)
+    return y, seen[..., x.shape[-1] :]
+
+
+def causal_conv(
+    x: Array, w: Array, b: Array | None, past: Array | None, activation: str, dilation: int
+) -> tuple[Array, jax.Array]:
+    """Causal depthwise convolution over the last axis, and all that it read there: the past, then `x`."""
+    past = jnp.zeros((*x.shape[:-1], (w.shape[-1] - 1) * dilation), x.dtype) if past is None else past
     seen = jnp.concatenate([past, x], axis=-1)
-    y = conv(seen, w, b, group=x.shape[1])
+    y = conv(seen, w, b, group=x.shape[1], dilations=[dilation])
     if activation in ("silu", "swish"):
         y = jax.nn.silu(y.astype(jnp.promote_types(y.dtype, jnp.float32))).astype(y.dtype)
     elif activation != "none":
         raise popart_exception(f"Unknown activation {activation!r}; expected none, silu or swish.")
-    return y, seen[..., seen.shape[-1] - width :]
+    return y, seen

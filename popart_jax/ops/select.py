@@ -102,11 +102,16 @@ def top_k(x: Array, k: Static, /, *, axis: int = -1, largest: int = 1, sorted: i
         raise OpError(f"Cannot take top-{count} on dim of size {along}, invalid Op {{op}}", "TopK")
     last = jnp.moveaxis(jnp.asarray(x), along, -1)
     if largest and not _is_unsigned(last):
-        values, index = lax.top_k(last, count)
+        _, index = lax.top_k(_one_zero(last), count)
     else:
         index = lax.slice_in_dim(jnp.argsort(last, -1, stable=True, descending=bool(largest)), 0, count, axis=-1)
-        values = jnp.take_along_axis(last, index, -1)
+    values = jnp.take_along_axis(last, index, -1)
     return jnp.moveaxis(values, -1, along), jnp.moveaxis(as_index(index), -1, along)
+
+
+def _one_zero(x: jax.Array) -> jax.Array:
+    """`x` with one zero: to `lax.top_k` 0 is larger than -0."""
+    return jnp.where(x == 0, jnp.zeros_like(x), x) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
 
 def check_sorted_axis(op: str, axis: int, rank: int) -> None:

@@ -51,3 +51,13 @@ def test_the_functions_own_jit_raises_it_as_ours() -> None:
     fn, params = popart.to_jax(onnx.parser.parse_model(MODEL))
     with pytest.raises(popart.popart_exception, match=r"^An If took a branch that does not fit"):
         jax.block_until_ready(fn.jit(params, {"x": X, "c": np.bool_(False)}))
+
+
+def test_a_condition_that_the_jitted_function_closes_over_picks_its_branch() -> None:
+    """Decoders merged from two: one branch for the first token, one for cached keys and values."""
+    text = MODEL.replace("float[2,3] y", "float[N,3] y").replace("MatMul(x, x)", "Concat<axis=0>(x, x)")
+    fn, params = popart.to_jax(onnx.parser.parse_model(text))
+    for cached, rows in ((np.array([True]), 2), (np.array([False]), 4)):
+        assert jax.jit(lambda x, cached=cached: fn(params, {"x": x, "c": cached[0]})["y"])(X).shape == (rows, 3)
+    with pytest.raises(popart.popart_exception, match="close over what the condition is made of"):
+        fn.jit(params, {"x": X, "c": np.array(True)})

@@ -99,6 +99,21 @@ CASES = {
     ),
     "LinearAttentionGate": ("LinearAttentionGate", [H, f32(8), -abs(f32(8)), f32(2, 5, 8)], 2, {}),
     "LinearAttentionGate decay": ("LinearAttentionGate", [H, f32(8), -abs(f32(8))], 1, {}),
+    "LinearAttention": (
+        "LinearAttention", [H, 0.3 * H, H, f32(2, 2, 4, 4), -abs(f32(2, 5, 2)), abs(np.tanh(f32(2, 5, 1)))], 2,
+        {"q_num_heads": 2, "kv_num_heads": 2},
+    ),
+    "LinearAttention, most heads of values": (
+        "LinearAttention", [H, 0.3 * H, f32(2, 5, 12), None, -abs(f32(2, 5, 4)), abs(np.tanh(f32(2, 5, 4)))], 2,
+        {"q_num_heads": 2, "kv_num_heads": 4},
+    ),
+    "CausalConvWithState": (
+        "CausalConvWithState", [f32(2, 3, 5), f32(3, 1, 3), f32(3), f32(2, 3, 4)], 2,
+        {"dilation": 2, "activation": "silu"},
+    ),
+    "CausalConvWithState, channels last": (
+        "CausalConvWithState", [f32(2, 5, 3, 2), f32(6, 1, 3), None, f32(2, 2, 3, 2)], 2, {"channels_last": 1},
+    ),
     "QLinearAdd": ("QLinearAdd", [*Q, u8(2, 3, 6, 6), S3, Z7, S5, np.uint8(100)], 1, {}),
     "QLinearMul": ("QLinearMul", [*Q, u8(2, 3, 6, 6), S3, Z7, S10, np.uint8(100)], 1, {}),
     "QLinearSigmoid": ("QLinearSigmoid", [*Q, np.float32(0.004), np.uint8(0)], 1, {}),
@@ -172,6 +187,26 @@ def test_ties_are_broken_after_an_odd_zero_point_is_added(op):
 def test_gradient_of_the_gates_of_linear_attention():
     inputs = [f32(2, 3, 4), f32(4), -abs(f32(4)), f32(2, 3, 4)]
     check_gradient(function("LinearAttentionGate", inputs, 2, domain="com.microsoft"), *inputs)
+
+
+@pytest.mark.parametrize("size", [2, 7])
+@pytest.mark.parametrize("op", ["LinearAttention", "CausalConvWithState"])
+def test_a_window_of_states_holds_those_of_shorter_calls(op: str, size: int):
+    """ONNX Runtime's CPU kernels have no windows."""
+    if op == "LinearAttention":
+        rows, others = [H, H, H], [f32(2, 2, 4, 4)]
+        settings = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear"}
+    else:
+        rows, others, settings = [H], [f32(8, 1, 4), None, f32(2, 3, 8)], {"channels_last": 1}
+    past = np.stack([f32(*others[-1].shape)] * (size - 1) + [others[-1]])
+    inputs = [*rows, *others[:-1], past]
+    y, states = run(op, inputs, 2, domain="com.microsoft", state_window=size, **settings)
+    for back in range(size):
+        steps = 5 - back
+        shorter = [*(x[:, :steps] for x in rows), *others]
+        z, last = run(op, shorter, 2, domain="com.microsoft", **settings) if steps > 0 else (y[:, :0], 0)
+        np.testing.assert_allclose(states[-1 - back], np.broadcast_to(last, states.shape[1:]), rtol=1e-5)
+        np.testing.assert_allclose(y[:, : max(steps, 0)], z, rtol=1e-5)
 
 
 def test_bias_softmax():

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.reference
 import onnxruntime
 import pytest
 
@@ -268,3 +269,15 @@ def test_truth_values_are_added_and_multiplied_while_scattering(
     session = onnxruntime.InferenceSession(made.SerializeToString())
     (expected,) = session.run(None, {v.name: x for v, x in zip(session.get_inputs(), inputs, strict=True)})
     np.testing.assert_array_equal(run(op, inputs, reduction=reduction)[0], expected)
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+def test_the_zeros_are_equal_when_the_largest_are_chosen(largest: int) -> None:
+    x = np.array([[-0.0, 0.0, -0.0], [0.0, -0.0, 0.0]], F32)
+    inputs = [x, np.array([2])]
+    made = model("TopK", inputs, n_out=2, largest=largest)
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    expected = session.run(None, {v.name: a for v, a in zip(session.get_inputs(), inputs, strict=True)})
+    values, index = run("TopK", inputs, static=[1], n_out=2, largest=largest)
+    np.testing.assert_array_equal(index, expected[1])
+    np.testing.assert_array_equal(np.signbit(values), np.signbit(expected[0]))

@@ -47,7 +47,8 @@ def if_(cond: Array, /, *, then_branch: Subgraph, else_branch: Subgraph) -> Arra
             return varying.cond(flag, *(partial(_reshaped, branch, shapes) for branch in (then_branch, else_branch)))
         raise popart_exception(
             "The branches of an If differ in number, shape or type of outputs, and its condition is known only at run "
-            f"time; call it outside jit, or make the branches agree. {_difference(then_branch, else_branch)}"
+            "time; call it outside jit, or make the branches agree, or let the jitted function close over what the "
+            f"condition is made of, as NumPy arrays. {_difference(then_branch, else_branch)}"
         ) from err
 
 
