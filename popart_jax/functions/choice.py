@@ -10,7 +10,7 @@ By default every float weight is a parameter, wherever the file stores it, excep
 - attention masks: tensors of nothing but zeros and very negative numbers, or of infinite ones;
 - constants that a Builder or a GraphTransformer made, and those of programs that PyTorch's older exporter wrote;
 - tensors that the exporter (PyTorch's, for instance) marked as a buffer, as a constant, or as computed from no weight,
-  and scalar constants of formulas.
+  and single numbers of formulas.
 """
 
 from __future__ import annotations
@@ -56,6 +56,12 @@ _WRITTEN_OUT = re.compile(r"/(.*/)?Constant(_\d+)?_output_0")
 
 ONNX Runtime and other optimizers of files make initializers of them, by these names.
 """
+
+_WORKED_OUT = re.compile(
+    r"/(.*/)?(?!(Transpose|Reshape|Unsqueeze|Squeeze|Flatten|Slice|Split|Gather|Concat|Identity|Expand)(_\d+)?_output)"
+    r"\w+_output_\d+"
+)
+"""Results of its nodes that compute; tools that fold constants make initializers of them, such as attention's scale."""
 
 _PADDLE = re.compile(r"(helper\.constant|auto\.cast)\.\d+")
 """Numbers that paddle2onnx writes into formulas, the exponent of LayerNormalization's Pow among them."""
@@ -147,7 +153,7 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
         return "the zeros that a recurrent layer starts from"
     if not len(one.tensor.shape) and (noted or _FOLDED in one.metadata or is_generated(one.name)):
         return "a number of a formula"
-    if one.tensor.size == 1 and _PADDLE.fullmatch(one.name):
+    if one.tensor.size == 1 and (_PADDLE.fullmatch(one.name) or _WORKED_OUT.fullmatch(one.name)):
         return "a number of a formula"
     return "a mask" if _is_mask(one.tensor) else ""
 

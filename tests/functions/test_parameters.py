@@ -159,6 +159,18 @@ def test_what_the_older_exporter_folds_stays_a_parameter(reader: str) -> None:
     assert set(popart.to_jax(model)[1]) == {folded.name}
 
 
+@pytest.mark.parametrize(
+    ("name", "trained"),
+    [("/attn/Sqrt_1_output_0", False), ("/Exp_output_0", False), ("/scale/Transpose_output_0", True), ("gain", True)],
+)
+def test_one_number_that_a_folded_node_computed_is_no_parameter(name: str, trained: bool) -> None:
+    """onnxsim and ONNX Runtime fold the scale of attention in files of PyTorch's older exporter."""
+    model = parse(f"<{HEAD}> g (float[3,4] x) => (float[3,4] y) {{ a = Mul(x, w) y = Mul(a, folded) }}")
+    model.graph.node[1].input[1] = name
+    model.graph.initializer.extend([array("w", 4), array(name, 1)])
+    assert set(popart.to_jax(model)[1]) == {"w", *[name] * trained}
+
+
 def test_what_no_gradient_should_move_is_left_out_with_a_reason() -> None:
     hidden = np.triu(np.full((4, 4), -3.4e38, np.float32), 1)
     model = parse(
