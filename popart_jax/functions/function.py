@@ -29,6 +29,7 @@ from ..lowering.passes import compiler_options
 from ..lowering.passes.autotune import folder as findings_folder
 from ..lowering.read_while_tracing import read_while_tracing
 from ..ops.later import LATER
+from ..ops.options import OF_JAX
 from ..ops.stopping import raising
 from ..ops.symbols import at_run_time, holds_symbols
 from .arrays import stored_arrays
@@ -221,7 +222,7 @@ class OnnxFunction:
         graph = model.graph
         if self.wide:
             check_not_cut(graph, inputs, params)
-        settings = Settings(dict(model.opset_imports), trains, key, memo=OpMemo(), cuts=cuts)
+        settings = Settings(dict(model.opset_imports), trains, key, options=OF_JAX, memo=OpMemo(), cuts=cuts)
         with self.precision():
             given = self._checked(graph, params, state or {})
             wanted = dict.fromkeys([v.name or "" for v in graph.outputs])

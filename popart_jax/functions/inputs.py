@@ -66,8 +66,8 @@ def check_inputs(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
 def as_declared(value: ir.Value | None, x: Any) -> Any:
     """A fed value as an array of the declared type, for translations; texts and types that XLA lacks stay NumPy.
 
-    So do lists of whole numbers and truth values that a traced function closes over: axes, sizes and conditions among
-    them stay known.
+    So do lists of whole numbers and single truth values that a traced function closes over: axes, sizes and conditions
+    among them stay known.
 
     Raises
     ------
@@ -91,7 +91,8 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
         array = array.astype(np.float32)
     if want in HOST_ONLY:
         return convert(array, want)
-    known = isinstance(array, np.ndarray) and array.ndim < 2 and want.kind in "iub" and staged()
+    small = array.ndim < 2 and (want.kind in "iu" or (want.kind == "b" and array.size == 1))
+    known = isinstance(array, np.ndarray) and small and staged()
     return array.astype(want) if known else jnp.asarray(array, want)
 
 

@@ -14,7 +14,11 @@ class OperatorOptions:
     strided_group_norm: bool = False
     subsamples_slices: bool = True  # the pattern ``Slice2SliceSubsample``, without which a Slice has steps of one
     rounds_stochastically: bool = False  # ``enableStochasticRounding`` on a device that can do it
+    # of equal maxima (or minima) each has the whole gradient; else the first has it, or all share it, as in PyTorch
+    whole_gradient_of_ties: bool = True
     announces_operators: bool = False  # each operator says on stderr that it runs (``POPART_OPX_TRACE``)
 
 
 DEFAULTS = OperatorOptions()
+OF_JAX = OperatorOptions(whole_gradient_of_ties=False)
+"""Those of functions that are no PopART programs: the derivative of what is computed, where it has one."""

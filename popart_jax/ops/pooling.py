@@ -17,8 +17,9 @@ from .arrays import Array, device_dtype, is_float, listed, lowest, wide, wrap_in
 from .gradients import may_be_computed_again
 from .kernels import Computation
 from .operator import PER_SAMPLE, ROUNDS, WIDE_RESULT, as_onnx, operator
+from .options import DEFAULTS
 from .reduce import extremum_over
-from .registry import OutputCount, Static, lowers
+from .registry import Options, OutputCount, Static, lowers
 from .two_way import two_way
 from .windows import Window, pairs, per_dim, positive, taps, window
 
@@ -38,15 +39,24 @@ def fold_windows(x: Array, win: Window, neutral: Any, pair: Any, whole: Any) -> 
 
 
 @Computation
-def share_gradient(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
-    """Every element's sum of the gradients `g` of those windows whose maximum `y` it equals."""
+def share_gradient(x: jax.Array, y: jax.Array, g: jax.Array, win: Window, ties: bool) -> jax.Array:
+    """Every element's sum of the gradients `g` of those windows whose maximum `y` it equals.
+
+    Without `ties` the first maximum of a window has its gradient alone.
+    """
 
     def windows(v: jax.Array) -> list[jax.Array]:
         return taps(padded(v, win, lowest(v.dtype)), win)
 
     found, back = cast("tuple[list[jax.Array], Callable[..., Any]]", jax.vjp(windows, x))
-    first = _first_largest(found) if may_be_computed_again(x) else None
-    hits = (tap == y if first is None else (tap == y) | (first == i) for i, tap in enumerate(found))
+    first = _first_largest(found) if not ties or may_be_computed_again(x) else None
+
+    def is_hit(i: int, tap: jax.Array) -> jax.Array:
+        if not ties:
+            return cast("jax.Array", first) == i
+        return tap == y if first is None else (tap == y) | (first == i)
+
+    hits = (is_hit(i, tap) for i, tap in enumerate(found))
     return back([jnp.where(hit, g, 0) for hit in hits])[0]
 
 
@@ -59,20 +69,20 @@ def _first_largest(found: Sequence[jax.Array]) -> jax.Array:
     return at
 
 
-@partial(two_way, nondiff_argnums=(1,))
-def max_pool_values(x: jax.Array, win: Window) -> Any:
-    """Maxima of the windows; every element equal to its window's maximum gets the full gradient."""
+@partial(two_way, nondiff_argnums=(1, 2))
+def max_pool_values(x: jax.Array, win: Window, ties: bool) -> Any:
+    """Maxima of the windows; with `ties` every element equal to its window's maximum gets the full gradient."""
     return fold_windows(x, win, lowest(x.dtype), jnp.maximum, lax.max)
 
 
-def _max_pool_fwd(x: jax.Array, win: Window) -> tuple[Any, Any]:
-    y = max_pool_values(x, win)
+def _max_pool_fwd(x: jax.Array, win: Window, ties: bool) -> tuple[Any, Any]:
+    y = max_pool_values(x, win, ties)
     return y, (x, y)
 
 
-def _max_pool_bwd(win: Window, saved: Any, g: jax.Array) -> tuple[jax.Array]:
+def _max_pool_bwd(win: Window, ties: bool, saved: Any, g: jax.Array) -> tuple[jax.Array]:
     x, y = saved
-    return (share_gradient(x, y, g, win),)
+    return (share_gradient(x, y, g, win, ties),)
 
 
 max_pool_values.defvjp(_max_pool_fwd, _max_pool_bwd)
@@ -111,10 +121,10 @@ operator(
 def max_pool(
     x: Array, /, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
     dilations: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0, strides: Sequence[int] = (),
-    n_outputs: OutputCount = 1,
+    n_outputs: OutputCount = 1, options: Options = DEFAULTS,
 ) -> Array | tuple[Array, ...]:  # fmt: skip
     win = window(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    y = max_pool_values(x, win)
+    y = max_pool_values(x, win, options.whole_gradient_of_ties)
     return (y, max_pool_indices(x, y, win, storage_order)) if n_outputs > 1 else y
 
 
@@ -216,9 +226,10 @@ operator("GlobalMaxPool", PER_SAMPLE, gradients="g x0 y0", ranks="X 3+")
 
 
 @lowers("GlobalMaxPool", 1, 22)
-def global_max_pool(x: Array, /) -> Array:
-    whole = window(x.shape[2:], x.shape[2:], (), (), ())
-    return extremum_over(_max, x, _spatial(x)) if prod(x.shape[2:]) > 64 else max_pool_values(x, whole)
+def global_max_pool(x: Array, /, *, options: Options = DEFAULTS) -> Array:
+    whole, ties = window(x.shape[2:], x.shape[2:], (), (), ()), options.whole_gradient_of_ties
+    large = not ties or prod(x.shape[2:]) > 64
+    return extremum_over(_max, x, _spatial(x), ties) if large else max_pool_values(x, whole, ties)
 
 
 def _max(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:

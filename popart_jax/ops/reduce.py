@@ -15,7 +15,8 @@ from .arrays import Array, as_index, first_extreme, highest, is_float, lowest, n
 from .elementwise import absolute, in_float
 from .gradients import attains
 from .operator import FOLDS, INDEX_RESULT, ROUNDS, WIDE_RESULT, Trait, as_onnx, gradient, operator
-from .registry import Static, lowers
+from .options import DEFAULTS, OperatorOptions
+from .registry import Options, Static, lowers
 from .two_way import with_jvp
 
 Axes = tuple[int, ...]
@@ -29,18 +30,21 @@ def _reduce_min(x: Any, axes: Axes) -> Any:
     return jnp.min(x, axes, keepdims=True, initial=highest(x.dtype))
 
 
-@with_jvp(0, 2)
-def extremum_over(reducer: Callable[[Any, Axes], Any], x: Array, axes: Axes) -> Array:
-    """Largest or smallest element, axes kept; the gradient goes in full to every element that attains it."""
+@with_jvp(0, 2, 3)
+def extremum_over(reducer: Callable[[Any, Axes], Any], x: Array, axes: Axes, ties: bool) -> Array:
+    """Largest or smallest element, axes kept; those that attain it share the gradient, or with `ties` each has it."""
     return reducer(x, axes)
 
 
 @extremum_over.defjvp
-def _extremum_jvp(reducer: Callable[[Any, Axes], Any], axes: Axes, primals: tuple[Any], tangents: tuple[Any]) -> Any:
+def _extremum_jvp(
+    reducer: Callable[[Any, Axes], Any], axes: Axes, ties: bool, primals: tuple[Any], tangents: tuple[Any]
+) -> Any:
     (x,), (t,) = primals, tangents
     out = reducer(x, axes)
     hit = attains(x, out, axes, largest=reducer is not _reduce_min)
-    return out, jnp.sum(jnp.where(hit, t, jnp.zeros_like(t)), axes, keepdims=True)
+    total = jnp.sum(jnp.where(hit, t, jnp.zeros_like(t)), axes, keepdims=True)
+    return out, total if ties else total / jnp.maximum(jnp.sum(hit, axes, dtype=t.dtype, keepdims=True), 1)
 
 
 def _sum(x: Array, axes: Axes) -> Array:
@@ -104,12 +108,12 @@ _reduction("Prod", "g x0", traits=FOLDS | ROUNDS, neutral="one")
 _reduction("Sum")
 _reduction("SumSquare", "g x0")
 
-_REDUCTIONS: dict[str, Callable[[Array, Axes], Array]] = {
+Reduction = Callable[[Array, Axes], Array]
+_EXTREMES = {"ReduceMax": _reduce_max, "ReduceMin": _reduce_min}
+_REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": lambda x, axes: _sum(x, axes),
     "ReduceMean": lambda x, axes: _mean(x, axes),
     "ReduceProd": lambda x, axes: jnp.prod(x, axes, keepdims=True, dtype=x.dtype),
-    "ReduceMax": lambda x, axes: extremum_over(_reduce_max, x, axes),
-    "ReduceMin": lambda x, axes: extremum_over(_reduce_min, x, axes),
     "ReduceL1": lambda x, axes: _sum(absolute(x), axes),
     "ReduceL2": _l2,
     "ReduceSumSquare": lambda x, axes: _sum(x * x, axes),
@@ -118,7 +122,7 @@ _REDUCTIONS: dict[str, Callable[[Array, Axes], Array]] = {
 }
 
 
-def _in_single_precision(reduction: Callable[[Array, Axes], Array]) -> Callable[[Array, Axes], Array]:
+def _in_single_precision(reduction: Reduction) -> Reduction:
     """The reduction with narrow floats accumulated in single precision: a float16 sum would lose small terms."""
 
     def reduced(x: Array, axes: Axes) -> Array:
@@ -128,33 +132,48 @@ def _in_single_precision(reduction: Callable[[Array, Axes], Array]) -> Callable[
 
 
 def _register(
-    op: str, reduction: Callable[[Array, Axes], Array], axes_are_input_from: int, *, popart: bool = False
+    op: str, reduction: Callable[[OperatorOptions], Reduction], axes_are_input_from: int, *, popart: bool = False
 ) -> None:
-    accumulated = _in_single_precision(reduction)
-
-    def over(x: Array, axes: Sequence[int] | None, keepdims: int) -> Array:
+    def over(x: Array, axes: Sequence[int] | None, keepdims: int, options: OperatorOptions) -> Array:
         x = jnp.asarray(x)
         if x.ndim == 0 and axes is not None and np.size(axes):
             raise OpError("Reduce input rank must be greater than 0, invalid Reduce {op}.", op)
         found = tuple(range(x.ndim)) if axes is None else normal_axes(axes, x.ndim)
-        kept = accumulated(x, found)
+        kept = _in_single_precision(reduction(options))(x, found)
         return kept if keepdims else lax.squeeze(kept, found)
 
-    def with_attribute(x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Array:
-        return over(x, axes if popart else axes or None, keepdims)  # PopART reduces over no axis of an empty list
+    def with_attribute(
+        x: Array, /, *, axes: Sequence[int] | None = None, keepdims: int = 1, options: Options = DEFAULTS
+    ) -> Array:
+        found = axes if popart else axes or None  # PopART reduces over no axis of an empty list
+        return over(x, found, keepdims, options)
 
-    def with_input(x: Array, axes: Static = None, /, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+    def with_input(
+        x: Array, axes: Static = None, /, *, keepdims: int = 1, noop_with_empty_axes: int = 0,
+        options: Options = DEFAULTS,
+    ) -> Array:  # fmt: skip
         given = None if axes is None or np.size(axes) == 0 else axes
-        return over(x, () if given is None and noop_with_empty_axes else given, keepdims)
+        return over(x, () if given is None and noop_with_empty_axes else given, keepdims, options)
 
     lowers(op, 1, popart=popart)(with_attribute)
     lowers(op, axes_are_input_from, popart=popart)(with_input)
 
 
+def _always(rule: Reduction) -> Callable[[OperatorOptions], Reduction]:
+    return lambda options: rule
+
+
+def _extreme(reducer: Reduction) -> Callable[[OperatorOptions], Reduction]:
+    return lambda options: lambda x, axes: extremum_over(reducer, x, axes, options.whole_gradient_of_ties)
+
+
 for _op, _rule in _REDUCTIONS.items():
     _since = 13 if _op == "ReduceSum" else 18
-    _register(_op, _rule, _since)
-    _register(_op, _popart_l2 if _op == "ReduceL2" else _rule, _since, popart=True)
+    _register(_op, _always(_rule), _since)
+    _register(_op, _always(_popart_l2 if _op == "ReduceL2" else _rule), _since, popart=True)
+for _op, _rule in _EXTREMES.items():
+    _register(_op, _extreme(_rule), 18)
+    _register(_op, _extreme(_rule), 18, popart=True)
 
 
 def _arg(op: str, largest: bool, *, popart: bool = False) -> None:

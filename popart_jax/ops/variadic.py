@@ -14,13 +14,14 @@ from ..errors import popart_exception
 from .arrays import Array, is_float, namespace, wide
 from .elementwise import check_operands
 from .operator import ELEMENTWISE, ROUNDS, as_onnx, gradient, operator
-from .registry import lowers
+from .options import DEFAULTS, OperatorOptions
+from .registry import Options, lowers
 from .two_way import with_jvp
 
 
-@with_jvp(0)
-def extremum(pick: Callable[[Any, Any], Any], *xs: Array) -> Array:
-    """Largest (or smallest) operand; the gradient goes in full to every operand that attains it."""
+@with_jvp(0, 1)
+def extremum(pick: Callable[[Any, Any], Any], ties: bool, *xs: Array) -> Array:
+    """Largest (or smallest) operand; those that attain it share the gradient, or with `ties` each has it in full."""
     return reduce(pick, xs)
 
 
@@ -29,21 +30,26 @@ def _both(a: Any, b: Any) -> Any:
 
 
 @extremum.defjvp
-def _extremum_jvp(pick: Callable[[Any, Any], Any], xs: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+def _extremum_jvp(
+    pick: Callable[[Any, Any], Any], ties: bool, xs: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> tuple[Any, Any]:
     """An operand is compared with the others, not with the result, which XLA may have computed with other last bits."""
     out = reduce(pick, xs)
-    total = jnp.zeros_like(out)
+    total, count = jnp.zeros_like(out), jnp.zeros_like(out)
     wins = le if pick is jnp.minimum else ge
     for i, tangent in enumerate(tangents):
         attains = reduce(_both, (wins(xs[i], x) for j, x in enumerate(xs) if j != i))
         total += jnp.where(attains, tangent, jnp.zeros_like(out))
-    return out, total
+        count += attains.astype(out.dtype)
+    return out, total if ties else total / jnp.maximum(count, 1)
 
 
-def _known_extremum(name: str, *xs: Array) -> Array:
+def _known_extremum(name: str, options: OperatorOptions, *xs: Array) -> Array:
     if namespace(*xs) is np:
         return reduce(getattr(np, name), xs)
-    return xs[0] if len(xs) == 1 else extremum(getattr(jnp, name), *(jnp.asarray(x) for x in xs))
+    if len(xs) == 1:
+        return xs[0]
+    return extremum(getattr(jnp, name), options.whole_gradient_of_ties, *(jnp.asarray(x) for x in xs))
 
 
 _SINGLE = 4  # bytes
@@ -55,11 +61,11 @@ def _total(xs: tuple[Array, ...]) -> Array:
     return reduce(namespace(*xs).add, map(wide, xs) if narrow else xs)
 
 
-def _sum(*xs: Array) -> Array:
+def _sum(_: OperatorOptions, *xs: Array) -> Array:
     return _total(xs).astype(xs[0].dtype)
 
 
-def _mean(*xs: Array) -> Array:
+def _mean(_: OperatorOptions, *xs: Array) -> Array:
     total = _total(xs)
     return (total / np.asarray(len(xs), total.dtype)).astype(xs[0].dtype)
 
@@ -83,14 +89,14 @@ _VARIADIC = {
 
 
 def _register(op: str, fn: Callable[..., Any]) -> None:
-    def modern(*xs: Array) -> Array:
+    def modern(*xs: Array, options: Options = DEFAULTS) -> Array:
         check_operands(op, *xs)
-        return fn(*xs)
+        return fn(options, *xs)
 
-    def equal_shapes(*xs: Array) -> Array:
+    def equal_shapes(*xs: Array, options: Options = DEFAULTS) -> Array:
         if len({(np.shape(x), x.dtype) for x in xs}) > 1:
             raise popart_exception(f"Inputs to ai.onnx.{op}:6 do not all the same type & shape, with opid.version = 6")
-        return fn(*xs)
+        return fn(options, *xs)
 
     lowers(op, 8)(modern)
     lowers(op, 1)(equal_shapes)

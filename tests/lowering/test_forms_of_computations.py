@@ -134,7 +134,7 @@ def test_ties_get_the_whole_gradient_each(name: str):
     x = jnp.asarray(RANDOM.integers(0, 3, (2, 3, 9, 8)), float)
     y = fold_windows(x, win, lowest(x.dtype), jnp.maximum, lax.max)
     g = jnp.asarray(RANDOM.normal(size=y.shape))
-    found, plain = ways(share_gradient, lambda share: lambda x, y, g: share(x, y, g, win), x, y, g)
+    found, plain = ways(share_gradient, lambda share: lambda x, y, g: share(x, y, g, win, True), x, y, g)
     np.testing.assert_allclose(found, plain, rtol=1e-12, atol=1e-12)
     x, y, g, expected = *map(np.asarray, (x, y, g)), np.zeros(x.shape)
     for place in np.ndindex(*y.shape):  # every element of the window that equals its maximum
@@ -183,5 +183,5 @@ def test_dilated_maxima_are_priced_with_their_gradient():
     """JAX has no gradient of a dilated reduction of windows."""
     x = jnp.asarray(RANDOM.normal(size=(1, 1, 9, 8)))
     with tracing_for(IPU):
-        found = jax.grad(lambda x: max_pool_values(x, WINDOWS["dilated"]).sum())(x)
-    np.testing.assert_allclose(found, jax.grad(lambda x: max_pool_values(x, WINDOWS["dilated"]).sum())(x))
+        found = jax.grad(lambda x: max_pool_values(x, WINDOWS["dilated"], True).sum())(x)
+    np.testing.assert_allclose(found, jax.grad(lambda x: max_pool_values(x, WINDOWS["dilated"], True).sum())(x))

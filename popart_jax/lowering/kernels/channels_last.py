@@ -18,8 +18,9 @@ from ...ops.convolution import check_bias, check_groups, check_kernel, check_tra
 from ...ops.float8_products import has_float8, of_float8
 from ...ops.normalization import normalise, train_batch_norm
 from ...ops.operator import ELEMENTWISE, operator
+from ...ops.options import DEFAULTS
 from ...ops.pooling import _counts, max_pool_values, window_sum
-from ...ops.registry import OutputCount, lowers
+from ...ops.registry import Options, OutputCount, lowers
 from ...ops.two_way import with_jvp
 from ...ops.windows import window
 from . import DOMAIN
@@ -73,10 +74,11 @@ def popart_conv_transpose(
 def max_pool(
     x: Array, /, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
     dilations: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0, strides: Sequence[int] = (),
+    options: Options = DEFAULTS,
 ) -> Array:  # fmt: skip
     """Maxima of the windows."""
     win = window(x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    return max_pool_values(x, with_channels(win, x.shape[-1]))
+    return max_pool_values(x, with_channels(win, x.shape[-1]), options.whole_gradient_of_ties)
 
 
 @lowers("AveragePool", domain=DOMAIN)

@@ -84,18 +84,21 @@ def _span(offset: int, stride: int, size: int, positions: int) -> tuple[int, int
 
 
 @share_gradient.form_for(IPU)
-def share_by_vertex(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
+def share_by_vertex(x: jax.Array, y: jax.Array, g: jax.Array, win: Window, ties: bool) -> jax.Array:
     """The gradient as the single operation that the IPU has for it; JAX has none for dilated windows."""
     if max(win.dilations) > 1:
-        return share_gradient.plain(x, y, g, win)
-    return pulled_back(lambda v: fold_windows(v, win, lowest(v.dtype), jnp.maximum, lax.max), x, g)
+        return share_gradient.plain(x, y, g, win, ties)
+    return pulled_back(lambda v: fold_windows.plain(v, win, lowest(v.dtype), jnp.maximum, lax.max), x, g)
 
 
 @share_gradient.form_for(XLA)
-def share_tiles(x: jax.Array, y: jax.Array, g: jax.Array, win: Window) -> jax.Array:
-    """Windows that tile the data need no sums."""
-    if may_be_computed_again(x) and prod(win.kernel) <= _MANY_TAPS:
-        return share_gradient.plain(x, y, g, win)
+def share_tiles(x: jax.Array, y: jax.Array, g: jax.Array, win: Window, ties: bool) -> jax.Array:
+    """Windows that tile the data need no sums; without `ties` JAX's own gradient gives it to the first maximum."""
+    few = prod(win.kernel) <= _MANY_TAPS
+    if (few and may_be_computed_again(x)) or (not ties and (max(win.dilations) > 1)):
+        return share_gradient.plain(x, y, g, win, ties)
+    if not ties:
+        return share_by_vertex(x, y, g, win, ties)
     if not _tiles(win, x.shape[x.ndim - len(win.kernel) :]):
         return _share(x, y, g, win)
     y, g = (v.reshape(_tiled(v.shape, win, False)) for v in (y, g))

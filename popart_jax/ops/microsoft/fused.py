@@ -16,8 +16,9 @@ from ..dropout import dropout_12
 from ..gather import gather_nd
 from ..join import pad as pad_11
 from ..linalg import gemm
+from ..options import DEFAULTS
 from ..pooling import max_pool
-from ..registry import Context, Key, Static, Training, direct, lowers
+from ..registry import Context, Key, Options, Static, Training, direct, lowers
 from ..sampling import grid_sample
 from . import DOMAIN
 
@@ -167,11 +168,11 @@ def nhwc_fused_conv(
 @lowers("NhwcMaxPool", domain=DOMAIN)
 def nhwc_max_pool(
     x: Array, /, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+    dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (), options: Options = DEFAULTS,
 ) -> jax.Array:  # fmt: skip
     return _last(max_pool(
         _first(x), kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations, pads=pads,
-        strides=strides,
+        strides=strides, options=options,
     ))  # fmt: skip
 
 
