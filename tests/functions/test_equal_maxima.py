@@ -77,7 +77,8 @@ def test_a_shift_of_equal_maxima_moves_the_result_once() -> None:
     def value(params: Any) -> Any:
         return fn(params, X)["y"]
 
-    np.testing.assert_allclose(jax.grad(value)(params)["shift"], [2 * 5 * 5])
+    slope: Any = jax.grad(value)(params)
+    np.testing.assert_allclose(slope["shift"], [2 * 5 * 5])
 
 
 def test_a_session_keeps_popart_s() -> None:
