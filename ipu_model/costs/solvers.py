@@ -16,10 +16,10 @@ SWEEPS = {"lu": 2 / 3, "lu_pivots_to_permutation": 0.1, "qr": 4 / 3, "geqrf": 4 
 
 
 def _batches(op: Op, ctx: Context) -> tuple[int, int, int]:
-    shape = op.inputs[0].shape
-    n = shape[-1]
-    batch = max(1, op.inputs[0].size // max(1, n * n))
-    return n, batch, cdiv(batch, ctx.tiles)
+    """Rank, matrices and matrices of the fullest tile; a complex matrix is a real one of twice its rank."""
+    source = op.inputs[0]
+    batch = max(1, source.size // max(1, source.shape[-1] ** 2))
+    return source.parts * source.shape[-1], batch, cdiv(batch, ctx.tiles)
 
 
 def _sequential(op: Op, ctx: Context, name: str, bundles: float, fixed: float, flops: float) -> OpCost:
@@ -44,7 +44,7 @@ def triangular_solve(op: Op, ctx: Context) -> OpCost:
     if op.output.size == 0:
         return OpCost(view=True)
     n, batch, rounds = _batches(op, ctx)
-    columns = max(1, op.inputs[1].size // max(1, n * batch))
+    columns = max(1, op.inputs[1].size * op.inputs[1].parts // max(1, n * batch))
     p = op.params
     plan = plan_triangular_solve(
         n, columns, BLOCK, ctx.target, min(batch, ctx.tiles), p["left_side"], p["lower"], _data(op)
@@ -67,8 +67,7 @@ def _planned(op: Op, ctx: Context, plan: Plan, name: str, rounds: int, flops: fl
 
 def dense(op: Op, ctx: Context) -> OpCost:
     """Factorisations without a library routine: n rank-one updates on one tile per matrix, at multiply-add rate."""
-    n, _, _ = _batches(op, ctx)
-    sweeps = SWEEPS[op.primitive]
+    n, sweeps = op.inputs[0].shape[-1], SWEEPS[op.primitive] * op.inputs[0].parts ** 2
     return _sequential(op, ctx, op.primitive.title(), 100 * n + sweeps * n**3 / 2, 1000, sweeps * n**3)
 
 

@@ -19,7 +19,7 @@ def network(source: Tensor, length: int, steps: int, arrays: int, ctx: Context) 
     local = max(0, int(math.log2(max(1, spread.most))))
     levels = max(1, math.ceil(math.log2(max(2, length))))
     remote = sum(max(0, k - local) for k in range(1, levels + 1)) * steps // max(1, levels * (levels + 1) // 2)
-    moved = spread.most * source.width * arrays
+    moved = spread.most * source.width // source.parts * arrays
     swap = Superstep(
         "CompareAndSwap", compute, tiles=spread.tiles, vertices=spread.tiles * ctx.target.workers,
         vertex=f"popops::CompareAndSwapAtDistance<{source.dtype}>",
@@ -40,7 +40,7 @@ def sort(op: Op, ctx: Context) -> OpCost:
     axis: int = op.params.get("dimension", -1)
     n = source.shape[axis] if source.shape else 1
     levels = max(1, math.ceil(math.log2(max(2, n))))
-    return network(source, n, levels * (levels + 1) // 2, len(op.inputs), ctx)
+    return network(source, n, levels * (levels + 1) // 2, sum(each.parts for each in op.inputs), ctx)
 
 
 def top_k(op: Op, ctx: Context) -> OpCost:

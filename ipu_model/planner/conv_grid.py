@@ -46,12 +46,15 @@ class Options:
         Fraction of tile memory that temporary data may take; more than 1 asks for a plan without that bound.
     tiles : int
         Tiles to use; 0 for all.
+    whole_vectors : bool
+        Price results of a tile that fill no whole vectors as if they did, as a smooth price does.
     """
 
     pass_: Pass = "none"
     partials: str = "float"
     available_memory: float = 0.6
     tiles: int = 0
+    whole_vectors: bool = False
 
     def __post_init__(self) -> None:
         check_choice("Options", "partials", self.partials)
@@ -354,7 +357,8 @@ class Grid:
         inputs, weights, parts = self._exchange()
         later = conv_reduce.exchanged(self.parts, self.stages)
         output = p.output if self.in_serial == 1 else v.partials
-        reduce = conv_reduce.cycles(self.parts, self.depth, self.stages, v.partials, output, machine)
+        whole = self.options.whole_vectors
+        reduce = conv_reduce.cycles(self.parts, self.depth, self.stages, v.partials, output, machine, whole)
         cast = conv_reduce.cast_cycles(self.parts, v.partials, output, machine)
         zeros = self._tile_zeros()
         size = SIZES[v.data]

@@ -59,9 +59,17 @@ def temporary(parts: Array, stages: Array, partial_bytes: int) -> Array:
     return np.where(first > 1, -(-parts // first), 0) * partial_bytes
 
 
-def cycles(parts: Array, depth: Array, stages: Array, partials: str, output: str, machine: Machine) -> Array:
-    """Compute cycles of all stages on the fullest tile; 0 where nothing is added up."""
+def cycles(
+    parts: Array, depth: Array, stages: Array, partials: str, output: str, machine: Machine, whole: bool = False
+) -> Array:
+    """Compute cycles of all stages on the fullest tile; 0 where nothing is added up.
+
+    Where results fill no whole vectors another vertex runs, up to twice as long; with `whole` they are filled up.
+    """
     first, second, last = stages
+    if whole:
+        vector = 8 if partials == "half" else 4
+        parts = -(-parts // (depth * vector)) * depth * vector
     o1 = -(-(-(-parts // depth) * depth) // first)
     o2 = -(-o1 // second)
     o3 = -(-o2 // last)

@@ -24,6 +24,8 @@ from ipu_model.planner.convolution import conv_plan, frozen_plan, plan_matmul
 from ipu_model.planner.plan import Plan
 from ipu_model.target import Target
 
+CLEARLY = 0.9  # part of the price with the cell's splits below which a corner is planned again
+
 
 @dataclass(frozen=True)
 class Surface:
@@ -123,15 +125,43 @@ def surface(
     )
 
 
+def _settled(cell: Surface, planned_at: Callable[..., Plan], target: Target) -> Surface:
+    """The cell with a corner's own plan where that is clearly cheaper, and no corner cheaper than one of smaller sizes.
+
+    Plans of larger sizes may happen to be cheaper. Where constants of the target are being differentiated, they have no
+    values to compare, and the cell stays as it is.
+    """
+    corners = list(cell.corners)
+    ends = itertools.product(*((cell.lower[name], cell.upper[name]) for name in cell.lower))
+    try:
+        for at, sizes in enumerate(ends):
+            own = planned_at(**dict(zip(cell.lower, sizes, strict=True)))
+            if own.cycles(target) < CLEARLY * corners[at].cycles(target):
+                corners[at] = own
+            smaller = (corners[at & ~(1 << bit)] for bit in range(len(cell.lower)))
+            corners[at] = max((corners[at], *smaller), key=lambda plan: float(plan.cycles(target)))
+    except jax.errors.ConcretizationTypeError:
+        return cell
+    return replace(cell, corners=tuple(corners))
+
+
 def matmul_surface(
     m: int, k: int, n: int, target: Target, groups: int = 1, data: str = "half", options: Options | None = None
 ) -> Surface:
-    """A product ``[m, k] x [k, n]`` at real ``m``, ``k``, ``n``; its splits stay those chosen for the given sizes."""
+    """A product ``[m, k] x [k, n]`` at real ``m``, ``k``, ``n``.
+
+    Corners keep the splits chosen for the given sizes, or have their own where those are clearly cheaper; no corner is
+    cheaper than one of smaller sizes.
+    """
     options = options or Options("none_matmul")
     plan = plan_matmul(m, k, n, target, groups, data, options=options)
+    smooth = replace(options, whole_vectors=True)
 
     def at(m: int, k: int, n: int) -> Plan:
-        return frozen_plan(matmul_params(m, k, n, groups, data, data), plan, target.machine, options)
+        return frozen_plan(matmul_params(m, k, n, groups, data, data), plan, target.machine, smooth)
+
+    def planned_at(m: int, k: int, n: int) -> Plan:
+        return plan_matmul(m, k, n, target, groups, data, options=options)
 
     split, v = plan.detail, plan.detail.vertex
     field, channels = split.field[-1] * split.batch, v.opg * split.out_parallel * split.out_serial
@@ -141,17 +171,24 @@ def matmul_surface(
     def elsewhere(m: int, k: int, n: int) -> Surface:
         return matmul_surface(m, k, n, target, groups, data, options)
 
-    return surface(at, {"m": m, "k": k, "n": n}, {"m": rows, "k": depth, "n": columns}, elsewhere)
+    cell = surface(at, {"m": m, "k": k, "n": n}, {"m": rows, "k": depth, "n": columns}, elsewhere)
+    return _settled(cell, planned_at, target)
 
 
 def convolution_surface(params: ConvParams, target: Target, options: Options | None = None) -> Surface:
-    """A convolution at a real batch and real channels per group; its splits stay those chosen for `params`."""
+    """A convolution at a real batch and real channels per group; splits are held as in `matmul_surface`."""
     options = options or Options()
     plan = conv_plan(params, target.machine, options)
+    smooth = replace(options, whole_vectors=True)
+
+    def sized(batch: int, in_channels: int, out_channels: int) -> ConvParams:
+        return replace(params, batch=batch, in_channels=in_channels, out_channels=out_channels)
 
     def at(batch: int, in_channels: int, out_channels: int) -> Plan:
-        sized = replace(params, batch=batch, in_channels=in_channels, out_channels=out_channels)
-        return frozen_plan(sized, plan, target.machine, options)
+        return frozen_plan(sized(batch, in_channels, out_channels), plan, target.machine, smooth)
+
+    def planned_at(batch: int, in_channels: int, out_channels: int) -> Plan:
+        return conv_plan(sized(batch, in_channels, out_channels), target.machine, options)
 
     split, v = plan.detail, plan.detail.vertex
     sizes = {"batch": params.batch, "in_channels": params.in_channels, "out_channels": params.out_channels}
@@ -166,7 +203,6 @@ def convolution_surface(params: ConvParams, target: Target, options: Options | N
         steps["batch"], steps["out_channels"] = steps["out_channels"], steps["batch"]
 
     def elsewhere(batch: int, in_channels: int, out_channels: int) -> Surface:
-        sized = replace(params, batch=batch, in_channels=in_channels, out_channels=out_channels)
-        return convolution_surface(sized, target, options)
+        return convolution_surface(sized(batch, in_channels, out_channels), target, options)
 
-    return surface(at, sizes, steps, elsewhere)
+    return _settled(surface(at, sizes, steps, elsewhere), planned_at, target)

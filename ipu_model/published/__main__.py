@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parts", action="store_true", help="print what goes into each row of inference and training")
     parser.add_argument("--rows", action="store_true", help="print every row")
     parser.add_argument("--page", type=Path, help="write the table of the accuracy page anew, at the end of this file")
-    parser.add_argument("--perturb", action="store_true", help="answer rows with other contents; print what is wrong")
+    perturb_help = "answer rows with other contents, so many of each form (1 unless said), and print what is wrong"
+    parser.add_argument("--perturb", nargs="?", type=int, const=1, metavar="ROWS", help=perturb_help)
     options = parser.parse_args(arguments)
 
     try:
@@ -41,8 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         parser.error(f"{options.file}: {error}")
     figures: Any = cast("dict[str, Any]", data)["figures"] if isinstance(data, dict) else data
-    if options.perturb:
-        return _perturb(figures)
+    if options.perturb is not None:
+        return _perturb(figures, options.perturb)
     rows, unknown = score.predictable(figures)
     if options.store:
         found = score.fit_all(rows)
@@ -98,9 +99,9 @@ def _parts(rows: Sequence[Row]) -> None:
             print(f"         assumed: {', '.join(why.assumed)}")
 
 
-def _perturb(rows: Sequence[dict[str, Any]]) -> int:
+def _perturb(rows: Sequence[dict[str, Any]], of_each: int) -> int:
     answers, wrong = 0, 0
-    for finding in perturb.findings(rows):
+    for finding in perturb.findings(perturb.of_each_form(rows, of_each)):
         answers += 1
         if finding is not None:
             wrong += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -29,11 +30,15 @@ SLOW = 5.0  # seconds
 
 @dataclass(frozen=True)
 class Variant:
-    """A row with one thing changed; `doubled` when it is twice the work of the row it comes from."""
+    """A row with one thing changed; `doubled` when it is twice the work of the row it comes from.
+
+    `absent` marks a row without one of its entries, which may be refused.
+    """
 
     name: str
     row: Row
     doubled: bool = False
+    absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,8 @@ def variants(row: Row) -> Iterator[Variant]:
 
     def changed(name: str, value: Any, key: str, doubled: bool = False) -> Variant:
         body = {**values, key: value}
-        return Variant(f"{key} {name}", {**row, "config": {**config, inner: body} if inner else body}, doubled)
+        made = {**row, "config": {**config, inner: body} if inner else body}
+        return Variant(f"{key} {name}", made, doubled, absent=value is None)
 
     for key, value in values.items():
         if key not in NEEDED or not inner:
@@ -71,6 +77,20 @@ def variants(row: Row) -> Iterator[Variant]:
     if inner:
         other = "half" if "float" in str(values.get("data-type", values.get("type", ""))) else "float"
         yield changed("other type", other, "data-type")
+
+
+def of_each_form(rows: Iterable[Row], count: int) -> Iterator[Row]:
+    """The first `count` rows of each form: family, program, figure and names of sizes; such rows have like variants."""
+    seen: Counter[tuple[Any, ...]] = Counter()
+    for row in rows:
+        config, names = row["config"], set(row["config"])
+        if isinstance(config.get("params"), Mapping):
+            names |= set(config["params"])
+        figure = row["what"] if "op" in config else row["unit"]
+        form = (row["family"], config.get("op"), figure, frozenset(names))
+        seen[form] += 1
+        if seen[form] <= count:
+            yield row
 
 
 def findings(rows: Iterable[Row]) -> Iterator[Finding | None]:
@@ -89,6 +109,8 @@ def findings(rows: Iterable[Row]) -> Iterator[Finding | None]:
 
 def _finding(variant: Variant, base: float) -> Finding | None:
     answer, problem = _answer(variant.row)
+    if variant.absent and problem.startswith(ValueError.__name__):
+        return None
     if not problem and variant.doubled and variant.row["unit"] == "cycles" and answer < (1 - SLACK) * base:
         problem = f"twice the work takes {answer / base:.2f} of the time"
     return Finding(problem, variant) if problem else None

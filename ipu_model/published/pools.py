@@ -16,7 +16,6 @@ from ipu_model.planner.reduction import plan_reduction
 from ipu_model.planner.steps import LAUNCH, exchange_start
 from ipu_model.published.benchmark import Benchmark
 from ipu_model.published.formula import EXCHANGED, FIXED, Formula, of_plans
-from ipu_model.published.words import whole_program
 from ipu_model.target import Machine, Target
 
 COPY_STEP = 90.0  # of copying what a tile holds of its windows: gathers of short runs, both passes together
@@ -34,16 +33,14 @@ def pooling(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
     ValueError
         When the kind of pooling is not one of the library's.
     """
-    params = pool_params(p, data)
+    params, passes = pool_params(p, data), tuple(i for i in p.get("parts", (0, 1)) if i < 2)
+    if not passes:
+        raise ValueError("pooling has no weights to update")
     if params.whole_field:
-        whole_program("pooling of a whole field", p)
-        return _whole_field(params, target)
+        return _whole_field(params, target, passes)
     forward, backward = (plan_pooling(params, target, back).detail for back in (False, True))
     found = run(params, forward, backward, target.tiles)
-    total, highest = memory(params, found, target.machine)
-    passes = p.get("parts", (0, 1))
-    if passes == (2,):
-        raise ValueError("pooling has no weights to update")
+    total, highest = memory(params, found, target.machine, passes)
     return Benchmark(cycles(params, forward, backward, found, target, passes), _fixed(total), _fixed(highest))
 
 
@@ -93,11 +90,11 @@ def multiplied(elements: int, params: PoolParams, machine: Machine) -> int:
     return 11 + machine.workers * ((41 if params.data == "float" else 32) + cdiv(share, params.vector) + 2)
 
 
-def memory(params: PoolParams, found: Run, machine: Machine) -> tuple[float, float]:
+def memory(params: PoolParams, found: Run, machine: Machine, passes: tuple[int, ...] = (0, 1)) -> tuple[float, float]:
     """Total bytes, and the highest address used on a tile; this benchmark compiles no vertices.
 
-    Input, output and both gradients always live; of the windows of a tile the larger pass counts. Windows are copied
-    from data on the same tile, so they lie in another memory element.
+    Input and output always live, with their gradients where a backward pass runs; of the windows of a tile the larger
+    pass counts. Windows are copied from data on the same tile, so they lie in another memory element.
     """
     size = params.size
     inputs, outputs = (math.prod(field) * params.channels * params.batch for field in (params.field, params.out))
@@ -107,9 +104,12 @@ def memory(params: PoolParams, found: Run, machine: Machine) -> tuple[float, flo
     reads = 2 if params.kind == "max" else 1
     for tile, window, made in zip(found.backward.tiles, found.backward.windows, found.backward.made, strict=True):
         backward[tile] += reads * volume(window) + (volume(made) if params.kind == "max" else 0)
-    vertices = len(set(found.forward.tiles)) + len(set(found.backward.tiles))
-    total = 2 * (inputs + outputs) * size + float(np.maximum(forward, backward).sum()) * size
-    shares = linear_share(inputs, size, machine) + linear_share(outputs, size, machine) + _largest(found.backward)
+    placed = [(found.forward, forward), (found.backward, backward)]
+    vertices = sum(len(set(placed[i][0].tiles)) for i in passes)
+    held = np.max([placed[i][1] for i in passes], axis=0)
+    total = len({0, *passes}) * (inputs + outputs) * size + float(held.sum()) * size
+    made = _largest(found.backward) if 1 in passes else 0
+    shares = linear_share(inputs, size, machine) + linear_share(outputs, size, machine) + made
     return total + VERTEX_BYTES * vertices, machine.memory_element + shares * size + END
 
 
@@ -117,7 +117,7 @@ def _largest(placed: Placed) -> int:
     return max(volume(box) for box in placed.made)
 
 
-def _whole_field(params: PoolParams, target: Target) -> Benchmark:
+def _whole_field(params: PoolParams, target: Target, passes: tuple[int, ...]) -> Benchmark:
     """A window that takes the whole field: a reduction forward; backward a broadcast, or the planner for a maximum."""
     shape = (params.batch, params.channels, *params.field)
     axes = tuple(range(2, len(shape)))
@@ -133,6 +133,8 @@ def _whole_field(params: PoolParams, target: Target) -> Benchmark:
         behind = LAUNCH + exchange_start(machine) + share / machine.exchange_bytes
         behind += multiplied(outputs // params.size, params, machine) if params.kind == "average" else 0
     held = np.max([s.held for s in plan.detail.stages], axis=0)
-    total = 2 * (inputs + outputs) + float(held.sum()) + VERTEX_BYTES * plan.tiles
-    highest = machine.memory_element + 2 * share + float(held.max()) + END
-    return Benchmark(of_plans([plan], extra={FIXED: behind}), _fixed(total), _fixed(highest))
+    copies = len({0, *passes})
+    total = copies * (inputs + outputs) + float(held.sum()) + VERTEX_BYTES * plan.tiles
+    highest = machine.memory_element + copies * share + float(held.max()) + END
+    cycles_ = of_plans([plan] if 0 in passes else [], extra={FIXED: behind if 1 in passes else 0.0})
+    return Benchmark(cycles_, _fixed(total), _fixed(highest))

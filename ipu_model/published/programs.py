@@ -59,14 +59,14 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
         )  # four-byte integers are moved as floats are
     machine = _machine(op, params, target)
     size = words.size_asked_for(what)
-    part = "" if size else f"{what} {_phase(params)}"
+    parts = _parts(op, "" if size else what, params)
     try:
         if size is not None:
             limit = words.largest_that_fits(
-                size, params, lambda p: _fits(_program(op, p, part, data, machine)[0], target)
+                size, params, lambda p: _fits(_program(op, p, parts, data, machine)[0], target)
             )
             return known(limit)
-        benchmark, unread = _program(op, params, part, data, machine)
+        benchmark, unread = _program(op, params, parts, data, machine)
     except KeyError as missing:
         raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
     if "outcome" in row["unit"]:
@@ -80,7 +80,8 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
 def _parameters(row: Mapping[str, Any], op: str, implied: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a row's program under their own names, with what other entries of the row say of it."""
     config = row["config"]
-    given = words.parameters(config.get("params") or {k: v for k, v in config.items() if k not in BESIDE})
+    beside = {k: v for k, v in config.items() if k not in BESIDE}
+    given = {**beside, **words.parameters(config.get("params") or {})}
     params = {**implied, **names.flags(given, op)}
     if names.has_half_partials(row["precision"]):
         params.setdefault("partials-type", "half")
@@ -103,6 +104,13 @@ def _machine(op: str, params: Mapping[str, Any], target: Target) -> Machine:
     if params.get("tiles-per-ipu"):
         machine = dataclasses.replace(machine, tiles=int(params["tiles-per-ipu"]))
     return machine
+
+
+def _parts(op: str, what: str, params: Mapping[str, Any]) -> tuple[int, ...]:
+    """Which passes a figure is of: those of its words or of flags, else those that ran; empty where none is named."""
+    patterns = tables.PART_WORDS.get(op, words.PASS_WORDS)
+    texts = (f"{what} {_phase(params)}", str(params["pass"]))
+    return next(filter(None, (words.named(text, patterns) for text in texts)), ())
 
 
 def _phase(params: Mapping[str, Any]) -> str:
@@ -136,12 +144,9 @@ def _fits(benchmark: Benchmark, target: Target) -> bool:
 
 
 def _program(
-    op: str, params: Mapping[str, Any], part: str, data: str, machine: Machine
+    op: str, params: Mapping[str, Any], parts: tuple[int, ...], data: str, machine: Machine
 ) -> tuple[Benchmark, frozenset[str]]:
     """The program of a row, and names of parameters that it does not read; rows that ask for other figures share it."""
-    patterns = tables.PART_WORDS.get(op, words.PASS_WORDS)
-    parts = words.named(part, patterns)
-    parts = parts if len(parts) < len(patterns) else ()
     return _planned(op, json.dumps(params, sort_keys=True), parts, data, machine)
 
 

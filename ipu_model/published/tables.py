@@ -26,10 +26,11 @@ from ipu_model.target import Target
 SIZES = {"half": 2, "float": 4}
 BESIDE = 24  # bytes of interleaved memory beside the partial results
 Params = Mapping[str, Any]
+BOTH, ALL = (0, 1), (0, 1, 2)  # parts of a program
 #: Words for the parts of programs that are no layers; others have forward, backward and weight update.
 PART_WORDS = {
-    "embedding": (r"\b(gather|slices?|look-?ups?|fwd|forward)\b", r"\b(scatter|updates?|wu|bwd|backward)\b"),
-    "ctc_loss": (r"\bloss\b(?! and)", r"\bgradients?\b"),
+    "embedding": (r"\b(gather|slices?|look-?ups?|fwd|forward|inference)\b", r"\b(scatter|updates?|wu|bwd|backward)\b"),
+    "ctc_loss": (r"(?<!ctc )\bloss\b|\b(fwd|forward|inference)\b", r"\b(gradients?|bwd|backward)\b"),
 }
 TRAINED = rf"{'|'.join(PASS_WORDS[1:])}|\btrain|\ball\b"  # words of more than a forward pass
 
@@ -58,7 +59,7 @@ def embedding(p: Params, data: str, target: Target) -> Benchmark:
     rows, columns = p["shape"]
     n = p["num-indices"]
     plan = plan_embedding(rows, columns, n, target, data)
-    if "parts" in p:
+    if len(p.get("parts", BOTH)) == 1:
         return Benchmark(of_plans([only(plan, UPDATE_STEPS, p["parts"] == (1,))]))
     total, highest = embedding_memory(plan.detail, rows, columns, n, data, target.machine)
     return Benchmark(of_plans([plan]), _linear("", {}, total), _linear("", {}, highest))
@@ -66,7 +67,7 @@ def embedding(p: Params, data: str, target: Target) -> Benchmark:
 
 def ctc(p: Params, data: str, target: Target) -> Benchmark:
     """Log-softmax of the logits, loss and gradient; lengths are the greatest allowed."""
-    whole_program("ctc_loss", p)
+    whole_program("ctc_loss", p, BOTH)
     batch, time, classes = p.get("batch-size", 1), p["max-time"], p["num-classes"]
     data = "half" if p.get("in-type", data) == "half" else "float"
     plan = plan_ctc(batch, time, p["max-label-length"], classes, target, data)
@@ -110,7 +111,7 @@ def gru(p: Params, data: str, target: Target) -> Benchmark:
 
 def _recurrent(planner: Callable[..., Plan], gates: int, p: Params, data: str, target: Target) -> Benchmark:
     batch, steps, ins, outs = p["batch-size"], p["sequence-size"], p["input-size"], p["output-size"]
-    whole_program("a recurrent layer", p, (0,))
+    whole_program("a recurrent layer", p, (0,), BOTH, ALL)  # its backward pass has the gradients of weights
     training = p.get("phase") == "all" or bool(re.search(TRAINED, p.get("pass", "").lower()))
     training = training and p.get("parts") != (0,)
     plan = planner(batch, steps, ins, outs, target, data, training)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from ipu_model.published.names import BATCHES, flags
 
 # forward, backward, weight update
-PASS_WORDS = (r"\b(fwd|forward)\b", r"\b(bwd|backward)\b", r"\b(wu|weight update|weight-update)\b")
+PASS_WORDS = (r"\b(fwd|forward|inference)\b", r"\b(bwd|backward)\b", r"\b(wu|weights?[ -]update|update)\b")
 MOST_OF = r"\b(?:largest|biggest|greatest|highest|maximum|max)\s+(?:possible\s+|fitting\s+)?"
 LARGEST = re.compile(
     MOST_OF + r"([a-z][a-z -]*?)\s+(?:(?:that|which|to)|(?:for|with|at) which .*?|such that .*?)\s*\bfits?\b"
@@ -121,9 +121,8 @@ def repeats(what: str, default: float) -> float:
 
 
 def named(words: str, patterns: Sequence[str]) -> tuple[int, ...]:
-    """Which of the patterns the words hold; all of them where they hold none."""
-    found = tuple(i for i, pattern in enumerate(patterns) if re.search(pattern, words.lower()))
-    return found or tuple(range(len(patterns)))
+    """Which of the patterns the words hold."""
+    return tuple(i for i, pattern in enumerate(patterns) if re.search(pattern, words.lower()))
 
 
 def whole_program(op: str, params: Mapping[str, Any], *also: tuple[int, ...]) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from typing import Any
 
+from ipu_model.compat import source_line
 from ipu_model.cost import FIELDS, ZERO, Cost
 from ipu_model.costs.rule import Superstep, nonzero, superstep_cost
 from ipu_model.memory import Liveness
@@ -194,11 +195,13 @@ def _ipus(priced: Priced, schedule: Schedule) -> tuple[IpuRow, ...]:
 
 
 def _operations(priced: Priced) -> tuple[OperationRow, ...]:
-    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    plain_function = not any(step.scope.node for step in priced.program.steps)
     for at, step in enumerate(priced.program.steps):
-        groups[step.label, step.scope.phase].append(at)
+        line = source_line(step.equation) if plain_function and step.scope.path and step.equation else ""
+        groups[step.label, step.scope.phase, line].append(at)
     rows: list[OperationRow] = []
-    for (node, phase), members in groups.items():
+    for (node, phase, line), members in groups.items():
         total, steps = ZERO, priced.program.steps
         for at in members:
             total = total + priced.costs[at] * priced.trips[at]
@@ -216,6 +219,7 @@ def _operations(priced: Priced) -> tuple[OperationRow, ...]:
                 temporary,
                 written,
                 priced.placement.of(node).operator,
+                line,
             )
         )
     return tuple(rows)

@@ -78,7 +78,10 @@ class FrameRow:
 
 @dataclass(frozen=True, slots=True)
 class OperationRow:
-    """All steps of one node in one phase, over the whole program; `operator` is empty where the caller named none."""
+    """All steps of one node in one phase, over the whole program; `operator` is empty where the caller named none.
+
+    Programs without nodes have a row for each line of code in a scope: `node` is the scope, `line` the line.
+    """
 
     node: str
     phase: str
@@ -89,6 +92,12 @@ class OperationRow:
     peak_temporary: int
     output_bytes: int
     operator: str = ""
+    line: str = ""
+
+    @property
+    def name(self) -> str:
+        """The node, or the scope and the line in it."""
+        return f"{self.node}/{self.line}" if self.line else self.node
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,9 +254,10 @@ def short(r: Document) -> str:
 
 def _most_expensive(r: Document, total: float) -> list[str]:
     """The most expensive operations; the most expensive scopes where single operations say little."""
-    rows = Counter({f"{_shortened(o.node)} ({o.phase})": o.cycles.total for o in r.operations})
+    rows: Counter[str] = Counter()
     scopes: Counter[str] = Counter()
     for o in r.operations:
+        rows[f"{_shortened(o.name)} ({o.phase})"] += o.cycles.total  # pyright: ignore[reportArgumentType]
         scopes[f"{_shortened(next(iter(pieces(o.node)), o.node))} ({o.phase})"] += o.cycles.total
     small = sum(cycles for _, cycles in rows.most_common(SHOWN)) < SAYING * total
     if small and len(scopes) < len(r.operations):

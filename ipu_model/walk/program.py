@@ -117,7 +117,8 @@ class Value:
 class Step:
     """One operation at one place of the program. Inputs and outputs are indices of values, -1 for a literal.
 
-    `line` is the source line of the equation (``model.py:12``) where it has no scope.
+    `line` is the source line of the equation (``model.py:12``) where it has no scope; `equation`, which knows its line
+    too, is kept where it has no node.
     """
 
     op: Op
@@ -126,6 +127,7 @@ class Step:
     outputs: tuple[int, ...]
     frame: int
     line: str = ""
+    equation: Any = None
 
     @property
     def unit(self) -> str:
@@ -199,7 +201,7 @@ class Program:
             key = (id(step.op), attributes)
             if key not in ops:
                 ops[key] = dataclasses.replace(step.op, attributes=attributes)
-            return Step(ops[key], step.scope, step.inputs, step.outputs, step.frame, step.line)
+            return Step(ops[key], step.scope, step.inputs, step.outputs, step.frame, step.line, step.equation)
 
         return dataclasses.replace(self, steps=[placed(step) for step in self.steps])
 

@@ -160,13 +160,14 @@ class Walker:
         shapes: Sequence[Tensor] = (),
         params: dict[str, Any] | None = None,
         line: str = "",
+        equation: Any = None,
     ) -> None:
         """Add a step; `shapes` are the input tensors when some inputs are literals."""
         where = self.where(stack, inputs)
         self._backward.update(outputs if where.phase == scope.BACKWARD else ())
         ins = tuple(shapes) or tuple(self.values[i].tensor for i in inputs if i != NO_VALUE)
         op = self.operation(primitive, ins, tuple(self.values[i].tensor for i in outputs), params or {}, where, line)
-        self.steps.append(Step(op, where, tuple(inputs), tuple(outputs), self.frame, line))
+        self.steps.append(Step(op, where, tuple(inputs), tuple(outputs), self.frame, line, equation))
 
     def where(self, stack: str, inputs: Sequence[int]) -> scope.Scope:
         """Scope of a step; glue without a node of its own belongs to the backward pass when it reads gradients."""
@@ -251,8 +252,9 @@ class Walker:
             return
         outs = [self.new(self.tensor(v.aval)) for v in eqn.outvars]
         params = self.with_axes(name, eqn.params)
-        line = "" if scope.read(stack).path else compat.source_line(eqn)
-        self.emit(name, stack, args, outs, [self.tensor(a.aval) for a in eqn.invars], params, line)
+        where = scope.read(stack)
+        line, known = "" if where.path else compat.source_line(eqn), None if where.node else eqn
+        self.emit(name, stack, args, outs, [self.tensor(a.aval) for a in eqn.invars], params, line, known)
         env.update(zip(eqn.outvars, outs, strict=True))
 
     def with_axes(self, name: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def output(partials: Partials, kind: Kind, tiles: int, starts: Sequence[int] | N
     edges, counts = bounds.tolist(), holders.tolist()
     for tile, (a, b) in enumerate(itertools.pairwise(places)):
         if b > a:
-            work[tile] = _on_tile(a, b, edges, counts, grain)
+            work[tile] = _on_tile(a, b, edges, counts, grain, alone=partials.columns == 1)
     return _run("Output", work, kind, tiles)
 
 
@@ -176,15 +176,15 @@ def _at_destination(partials: Partials, places: Sequence[int], sources: int, kin
     return there <= balanced
 
 
-def _on_tile(a: int, b: int, bounds: list[int], holders: list[int], grain: int) -> tuple[Work, ...]:
+def _on_tile(a: int, b: int, bounds: list[int], holders: list[int], grain: int, alone: bool) -> tuple[Work, ...]:
     """Outputs of a tile cut where their holders change, then for the workers."""
     first, last = bisect.bisect_right(bounds, a), bisect.bisect_left(bounds, b)
     shape = tuple(bound - a for bound in bounds[first:last])
-    return _cut(b - a, shape, tuple(holders[first - 1 : last]), grain)
+    return _cut(b - a, shape, tuple(holders[first - 1 : last]), grain, alone)
 
 
 @functools.lru_cache(maxsize=4096)
-def _cut(width: int, inside: tuple[int, ...], counts: tuple[int, ...], grain: int) -> tuple[Work, ...]:
+def _cut(width: int, inside: tuple[int, ...], counts: tuple[int, ...], grain: int, alone: bool) -> tuple[Work, ...]:
     grains = cdiv(width, grain)
     parts, _ = split_regions(width, grain, WORKERS)
     edges = sorted({0, width, *inside, *(min(width, i * grains // parts * grain) for i in range(parts + 1))})
@@ -192,7 +192,7 @@ def _cut(width: int, inside: tuple[int, ...], counts: tuple[int, ...], grain: in
     widths = [y - x for x, y in itertools.pairwise(edges)]
     one_buffer = len(set(sources)) == 1 and all(w % grain == 0 for w in widths)
     return tuple(
-        Work(w, k, stride=width if one_buffer else w, pieces=1 if one_buffer else k)
+        Work(w, k, stride=width if one_buffer else w, pieces=1 if one_buffer else k, alone=alone)
         for w, k in zip(widths, sources, strict=True)
     )
 

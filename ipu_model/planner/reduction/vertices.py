@@ -25,6 +25,8 @@ class Work:
         Elements from one row to the next.
     pieces : int
         Stretches of memory that hold the values; 1 for regular input.
+    alone : bool
+        Whether the tensor has no other column, so that its partial results are the first thing on their tiles.
     """
 
     out: int
@@ -32,16 +34,18 @@ class Work:
     inner: int = 1
     stride: int = 0
     pieces: int = 1
+    alone: bool = False
 
     @property
     def values(self) -> int:
         """Elements that the reduction reads."""
         return self.out * self.rows * self.inner
 
-    @property
-    def contiguous(self) -> bool:
-        """Whether the values of a single column follow each other."""
-        return self.pieces == 1 and (self.inner == 1 or self.rows == 1)
+    def contiguous(self, source: str) -> bool:
+        """Whether the values of a single column follow each other, or are gathered from pieces that start at a word."""
+        if self.pieces > 1:
+            return source == "float" or self.alone
+        return self.inner == 1 or self.rows == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ def form(works: Sequence[Work], kind: Kind) -> str:
     if kind.operation in GENERAL:
         return "default"
     first = works[0]
-    alike = all(w.out == 1 and w.values == first.values and w.contiguous for w in works)
+    alike = all(w.out == 1 and w.values == first.values and w.contiguous(kind.source) for w in works)
     if alike and first.values > 1:
         return "continuous"
     if len(works) == 1 and first.out == 1 and kind.operation in (*SUMS, "LOG_ADD"):

@@ -24,7 +24,7 @@ def tree(report: Document) -> dict[str, Any]:
         each kind in the order of ``kinds``, FLOP, bytes written, temporary bytes per tile. What a scope does outside
         the scopes in it has no own name. A scope of one row is part of its name.
     """
-    paths = [_path(o.node) for o in report.operations]
+    paths = [_path(o.name) for o in report.operations]
     inside = {path[:k] for path in paths for k in range(1, len(path))}
     paths = [(*path, "") if path in inside else path for path in paths]
     scopes, places = _without_lone(*_scopes(paths), [path[-1] for path in paths])

@@ -108,6 +108,21 @@ def test_complex_numbers_are_worked_on_by_parts(fn, operations, target):
     assert z.cycles.total > x.cycles.total
 
 
+@pytest.mark.parametrize(
+    ("fn", "least"),
+    [
+        (jnp.linalg.cholesky, 1.5),
+        (lambda a: jax.scipy.linalg.solve_triangular(a, a[:, :4], lower=True), 1.5),
+        (lambda a: jnp.linalg.eigh(a)[0], 3.5),
+        (lambda a: jnp.linalg.qr(a)[1], 3.5),
+        (lambda a: jnp.sort(a, 0), 1.05),
+    ],
+)
+def test_solvers_of_complex_matrices_cost_more_than_real_ones(fn, least):
+    z, x = (ipu_model.profile(fn, shape(96, 96, dtype=d)).total_cycles for d in (jnp.complex64, jnp.float32))
+    assert least < z / x < 9
+
+
 def test_every_complex_operation_costs_more_than_the_real_one():
     named = [jnp.exp, jnp.log, jnp.sin, jnp.tanh, jnp.sqrt, jnp.square, jnp.negative, jax.nn.sigmoid]
     others = [lambda a: a**5, lambda a: a / a, lambda a: a / a.sum(-1, keepdims=True), lambda a: a == a]

@@ -56,6 +56,22 @@ def test_slope_of_a_product_in_its_sizes(shape):
         assert float(slope) >= 0  # more work takes no less time
 
 
+@pytest.mark.parametrize("shape", [(1024, 1024, 64), (300, 1024, 1000), (64, 500, 1000), (1024, 64, 64)])
+def test_no_slope_of_a_product_is_negative(shape):
+    # with the plan's splits another size may leave odd rests of vectors on a tile, or have another plan
+    cell = matmul_surface(*shape, MK2)
+    sizes = dict(zip("mkn", map(float, shape), strict=True))
+    slopes = jax.grad(lambda sizes: cell.cycles(MK2, **sizes))(sizes)
+    assert all(float(slope) >= 0 for slope in slopes.values())
+
+
+def test_a_surface_is_made_while_constants_are_differentiated():
+    def price(target):
+        return matmul_surface(64, 256, 512, target).cycles(target, m=64.0, k=256.0, n=512.0)
+
+    assert jax.grad(price)(MK2).fitted["conv.compute"] > 0
+
+
 def test_slope_of_a_convolution_in_its_sizes():
     params = ConvParams(4, (14, 14), (3, 3), 256, 256, pad_lower=(1, 1), pad_upper=(1, 1))
     cell = convolution_surface(params, MK2, Options("training_fwd"))

@@ -39,7 +39,7 @@ WHATS = {
 
 def row(op, params, what="cycles", hardware=GC2, family="conv", precision="fp16 data, fp32 partials", **config):
     unit = "cycles" if what == "cycles" else "bytes"
-    body = {"case": "anything", "op": op, "pass": "fwd", "params": params, **config}
+    body = {"case": "anything", "op": op, "params": params, **config}
     return {"family": family, "what": WHATS[what], "config": body, "hardware": hardware, "precision": precision,
             "unit": unit, "kind": "ipu_model_estimate"}  # fmt: skip
 

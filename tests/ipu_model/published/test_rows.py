@@ -48,6 +48,48 @@ def test_highest_address_of_an_lstm_in_training(hardware, address):
     assert published.predict(row("rnn", "max tile memory", "bytes", config, hardware)) == address
 
 
+CONV = {"field": [28, 28], "kernel-size": 3, "padding": 1, "input-channels": 32, "output-channels": 32,
+        "batch-size": 4}  # fmt: skip
+POOL = {"field": [14, 14], "kernel-size": 2, "stride": 2, "channels": 64, "batch-size": 4}
+WHOLE = {"field": [7, 7], "kernel-size": 7, "channels": 64, "batch-size": 4}
+TABLE = {"shape": [1000, 64], "num-indices": 200}
+
+
+@pytest.mark.parametrize(
+    ("op", "params", "parts"),
+    [
+        ("conv", CONV, ("fwd", "bwd", "wu")),
+        ("pooling", POOL, ("fwd", "bwd")),
+        ("pooling", WHOLE, ("fwd", "bwd")),
+        ("embedding", TABLE, ("gather", "scatter-add update")),
+    ],
+)
+def test_passes_that_ran_are_priced_and_no_others(op, params, parts):
+    def cycles(passes, what="total cycles"):
+        return published.predict(row(op, what, "cycles", {"op": op, "params": params, "pass": passes}))
+
+    each = [cycles(part) for part in parts]
+    assert sum(each) == pytest.approx(cycles("+".join(parts))) == pytest.approx(cycles(""))
+    assert min(each) > 0
+    assert cycles(" and ".join(parts), f"cycles of the {parts[0]} pass") == each[0]  # the words come first
+
+
+def test_a_pass_needs_the_memory_of_its_own_tensors():
+    def memory(op, params, passes):
+        return published.predict(row(op, "total memory", "bytes", {"op": op, "params": params, "pass": passes}))
+
+    for op, params in (("conv", CONV), ("pooling", POOL), ("pooling", WHOLE)):
+        assert memory(op, params, "fwd") < memory(op, params, "fwd+bwd")
+
+
+def test_passes_that_a_program_has_not_are_refused():
+    product = {"op": "gemm", "params": {"m": 64, "k": 64, "n": 64}}
+    for passes in ("fwd+bwd+weight update", "bwd"):
+        with pytest.raises(ValueError, match="gemm runs as one program"):
+            published.predict(row("gemm", "total cycles", "cycles", {**product, "pass": passes}))
+    assert published.predict(row("gemm", "total cycles", "cycles", {**product, "pass": "forward only"})) > 0
+
+
 NAMES = (
     "BERT-Large", "DistilBERT", "DeBERTa", "ALBERT", "ResNet-18", "ResNet-101", "ResNeXt-101", "EfficientNet-B0",
     "EfficientNet-B7 group-16", "MobileNetV2", "VGG-16", "YOLOv4", "ViT-Large", "Swin-Small", "CLIP", "GPT2-S",
@@ -303,6 +345,17 @@ def test_variants_that_cannot_be_answered_are_found():
     broken = row("gemm", "total cycles", "cycles", {"op": "fc", "params": sizes}, GC2)
     problems = {f.problem for f in perturb.findings([broken]) if f is not None}
     assert any("needs 'batch-size'" in problem for problem in problems)
+
+
+def test_a_row_without_an_entry_may_be_refused():
+    gone = row("memory_bound", "run time", "s", {"equation": "2D heat", "grid": "8000x8000", "steps": 1000})
+    assert set(perturb.findings([gone])) == {None}
+
+
+def test_one_row_of_each_form_is_varied():
+    rows = [dense(batch, 64, 32) for batch in (1, 2, 4)] + [dense(4, 64, 32, "total memory")]
+    assert list(perturb.of_each_form(rows, 1)) == [rows[0], rows[3]]
+    assert list(perturb.of_each_form(rows, 2)) == [rows[0], rows[1], rows[3]]
 
 
 def test_cheaper_work_is_found(monkeypatch):

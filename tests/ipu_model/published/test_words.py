@@ -22,8 +22,8 @@ def row(op: str, params: dict, what: str = "total cycles", passes: str = "", uni
 
 
 @pytest.mark.parametrize(("words", "found"), [
-    ("fwd+bwd+weight update", (0, 1, 2)), ("fwd", (0,)), ("backward pass", (1,)), ("wu", (2,)), ("", (0, 1, 2)),
-    ("forward only, C = alpha*A.B", (0,)), ("gather and scatter-add update (both passes)", (0, 1, 2)),
+    ("fwd+bwd+weight update", (0, 1, 2)), ("fwd", (0,)), ("backward pass", (1,)), ("wu", (2,)), ("", ()),
+    ("forward only, C = alpha*A.B", (0,)), ("gather (both passes)", ()), ("inference", (0,)),
 ])  # fmt: skip
 def test_passes_that_words_name(words, found):
     assert named(words, PASS_WORDS) == found
@@ -46,7 +46,7 @@ def asked(op: str, params: dict, name: str) -> float:
 
 def test_layers_run_all_passes_unless_the_figure_is_that_of_one():
     whole = published.predict(row("conv", CONV, passes=ALL))
-    assert whole == published.predict(row("conv", CONV, passes="fwd"))
+    assert whole == published.predict(row("conv", CONV)) > published.predict(row("conv", CONV, passes="fwd"))
     assert asked("conv", CONV, "backward") == published.predict(row("conv", CONV, what="bwd cycles")) < whole
 
 

@@ -146,7 +146,33 @@ def test_what_a_scope_does_itself_is_part_of_its_sum():
 
     found = tree(ipu_model.profile(fn, jnp.ones((8, 8))))
     assert found["scopes"] == [("", -1), ("block", 0)]
-    assert [row[:2] for row in found["rows"]] == [[1, "inner"], [1, ""]]
+    assert [(row[0], row[1].partition("test_html.py:")[0]) for row in found["rows"]] == [(1, "inner/"), (1, "")]
+
+
+def test_a_scope_of_a_plain_function_opens_into_its_lines():
+    def fn(x, y):
+        with jax.named_scope("block"):
+            z = x @ y
+            return jax.nn.softmax(z)
+
+    report = ipu_model.profile(fn, jnp.ones((8, 8)), jnp.ones((8, 8)))
+    assert {row.node for row in report.operations} == {"block"}
+    found, first = tree(report), fn.__code__.co_firstlineno
+    assert found["scopes"] == [("", -1), ("block", 0)]
+    assert [row[:2] for row in found["rows"]] == [[1, f"test_html.py:{first + 2}"], [1, f"test_html.py:{first + 3}"]]
+    assert f"block/test_html.py:{first + 3} (forward)" in str(report)
+    assert not report.compare(report).operations
+
+
+def test_long_names_that_are_shortened_alike_are_added_up():
+    def fn(x):
+        for middle in ("first", "second"):
+            with jax.named_scope(f"onnx[{'a' * 30}{middle}{'b' * 30}]"):
+                x = x @ x
+        return x
+
+    report = ipu_model.profile(fn, jnp.ones((64, 64)))
+    assert " 100.0% " in str(report)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,34 @@
+"""Reductions in programs: awkward sizes cost about as much as the next regular ones."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import ipu_model
+
+
+def cycles(fn, *shape, dtype="float16"):
+    return ipu_model.profile(fn, jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))).total_cycles
+
+
+@pytest.mark.parametrize(
+    ("fn", "axis", "odd", "even"),
+    [
+        (jnp.max, 0, (64, 129), (64, 192)),
+        (jnp.sum, 0, (64, 65), (64, 128)),
+        (jnp.max, 1, (1473, 64), (2944, 64)),
+        (jnp.argmax, 1, (64, 31), (64, 32)),
+    ],
+)
+def test_rows_that_fill_no_tile_cost_no_more_than_longer_ones(fn, axis, odd, even):
+    # the library's plan of a tensor dealt out element by element takes two to twenty times as long
+    assert cycles(lambda x: fn(x, axis=axis), *odd) <= 1.01 * cycles(lambda x: fn(x, axis=axis), *even)
+
+
+def test_the_largest_of_a_vector_is_found_about_as_fast_as_its_sum():
+    # results of single tiles are gathered word by word, so that one vertex takes them in a run
+    for dtype in ("float16", "float32"):
+        most, total = (cycles(fn, 2944, dtype=dtype) for fn in (jnp.max, jnp.sum))
+        assert most < 1.5 * total
