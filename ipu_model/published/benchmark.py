@@ -11,9 +11,10 @@ from ipu_model.published.units import parse
 
 MOST = r"\b(max(imum)?|peak|highest|largest|most|worst)\b"
 MAX_TILE = rf"fullest|{MOST}.*\b(tile|address)\b|\btile\b.*{MOST}"
+MEAN_TILE = r"\b(mean|average|avg)\b.*\btile\b|\bper tile\b.*\b(mean|average|avg)\b"
 TOTAL = (
     r"total (tile )?memory|memory.*\b(all|over|sum|total|altogether)\b|\b(all|whole|sum of)\b.*memory"
-    r"|^(the )?memory( used?| usage| footprint)?$"
+    r"|^(the )?memory( used?| usage| footprint)?( (of|in|for) (the|a) [a-z -]+)?$"
 )
 OTHERS = r"memory|bytes|watts?|power|energy|joules?|temperature"  # quantities that cycles do not tell
 # Parts of a program that the words of a row may name, and that are not known apart.
@@ -57,8 +58,10 @@ class Benchmark:
         highest = dataclasses.replace(self.max_tile, alternatives=(*self.max_tile.alternatives, *mean.alternatives))
         return dataclasses.replace(self, max_tile=highest)
 
-    def figure(self, what: str, unit: str) -> Formula:
+    def figure(self, what: str, unit: str, tiles: int = 1) -> Formula:
         """The formula for a figure named as in the table, before its unit is taken into account.
+
+        The memory of the mean of `tiles` is a share of that of all.
 
         Raises
         ------
@@ -66,7 +69,8 @@ class Benchmark:
             When `what` names none of the three, a part that is not known apart, or memory that the program shares.
         """
         words = what.lower()
-        for pattern, formula in ((TOTAL, self.total_memory), (MAX_TILE, self.max_tile)):
+        mean = self.total_memory and self.total_memory.shared(tiles)
+        for pattern, formula in ((MEAN_TILE, mean), (TOTAL, self.total_memory), (MAX_TILE, self.max_tile)):
             if re.search(pattern, words):
                 if formula is None:
                     raise ValueError(f"{what!r}: memory is that of the whole program, not of a part of it")

@@ -50,10 +50,12 @@ def conv_params(p: dict[str, Any], data: str) -> ConvParams:
     )
 
 
-def training_passes(params: ConvParams, target: Target, partials: str = "float") -> list[Plan]:
+def training_passes(
+    params: ConvParams, target: Target, partials: str = "float", proportion: float = Options.available_memory
+) -> list[Plan]:
     """Forward, backward and weight update of a convolution."""
     convs = (params, params.backward(), params.weight_update())
-    return [plan_convolution(c, target, Options(o, partials)) for c, o in zip(convs, PASSES, strict=True)]
+    return [plan_convolution(c, target, Options(o, partials, proportion)) for c, o in zip(convs, PASSES, strict=True)]
 
 
 def operands_of(params: ConvParams) -> Operands:
@@ -69,12 +71,21 @@ def operands_of(params: ConvParams) -> Operands:
 
 def conv(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """Forward; then backward and weight update with the scaled add into the weights."""
-    return conv_layer(conv_params(p, data), target, p.get("partials-type", "float"), p.get("parts", ALL))
+    how = (p.get("partials-type", "float"), p.get("parts", ALL), _proportion(p))
+    return conv_layer(conv_params(p, data), target, *how)
 
 
-def conv_layer(params: ConvParams, target: Target, partials: str = "float", passes: tuple[int, ...] = ALL) -> Benchmark:
+def _proportion(p: dict[str, Any]) -> float:
+    """Share of tile memory that temporary data of a plan may take."""
+    return float(p.get("available-memory-proportion", Options.available_memory))
+
+
+def conv_layer(
+    params: ConvParams, target: Target, partials: str = "float", passes: tuple[int, ...] = ALL,
+    proportion: float = Options.available_memory,
+) -> Benchmark:  # fmt: skip
     """The benchmark of a convolution, or of some of its passes."""
-    plans = training_passes(params, target, partials)
+    plans = training_passes(params, target, partials, proportion)
     return _trained("conv", plans, params, passes, target, compiled=True)
 
 
@@ -101,7 +112,7 @@ def gemm(p: dict[str, Any], data: str, target: Target) -> Benchmark:
     """``C = beta*C + alpha*A*B``: one product and one scaled add."""
     whole_program("gemm", p, (0,))
     m, k, n, groups = p["m"], p["k"], p["n"], p.get("num-groups", 1)
-    options = Options("none_matmul", p.get("partials-type", "float"))
+    options = Options("none_matmul", p.get("partials-type", "float"), _proportion(p))
     plans = [plan_matmul(m, k, n, target, groups, data, options=options)]
     size = groups * SIZES[data]
     layer = Layer("gemm", _alone(plans), Operands((m * k + k * n) * size, 0, m * n * size), compiled=True, copies=1)

@@ -43,6 +43,7 @@ FLAGS = {
 OWN: Mapping[str, Mapping[str, str]] = {
     "matrix_solver": {"n": "a-rank", "block": "block-size"},
     "ctc_loss": {"t": "max-time", "l": "max-label-length", "c": "num-classes"},
+    "gemm": dict.fromkeys(BATCHES, "num-groups"),  # a product of each pair of matrices
     "conv": {"n": "batch-size"}, "oct_conv": {"n": "batch-size"}, "fc": {"n": "batch-size"},
     "pooling": {"n": "batch-size", "c": "channels"},
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -26,7 +27,8 @@ OPS: dict[str, Op] = {
 # The library that produced the benchmark table used 8 convolution units wherever partial results are fp32; devices have
 # sixteen for fp32 operands, and later libraries use them.
 TABLE_UNITS = 8
-HALVES = ("fp16", "short", "unsigned short")
+HALVES = ("fp16", "bf16", "bfloat16", "short", "unsigned short")
+KEPT = r"fp16|fp32|any\b|int(32)?\b|unsigned|short"  # precisions that programs have, or that say nothing
 PER_STEP = r"(per|/) ?(time ?)?step\b"
 PHASES = ("single-phase", "inference-only", "tiles-per-ipu")  # parameters that are read here
 BESIDE = ("op", "case", "pass", "params", "note", "caution")  # keys of a configuration that are not parameters
@@ -71,10 +73,19 @@ def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
         raise ValueError(f"{op} needs {missing.args[0]!r} in its params; got {sorted(params)}") from missing
     if "outcome" in row["unit"]:
         return known(_fits(benchmark, target))
-    found = _per_step(_counted(benchmark.figure(what, row["unit"]), op, params), f"{what} {row['unit']}", params)
-    left = unread.difference(("pass", "phase", "data-type", "type", *PHASES))
-    assumed = (f"no effect of {', '.join(sorted(left))}",) if left else ()
-    return dataclasses.replace(found, assumed=(*found.assumed, *assumed))
+    counted = _counted(benchmark.figure(what, row["unit"], machine.tiles), op, params, data)
+    found = _per_step(counted, f"{what} {row['unit']}", params)
+    return dataclasses.replace(found, assumed=(*found.assumed, *_assumed(str(type_ or row["precision"]), data, unread)))
+
+
+def _assumed(precision: str, data: str, unread: frozenset[str]) -> list[str]:
+    """What is not as the row says: types that the programs do not have, and parameters that they do not read."""
+    left = sorted(unread.difference(("pass", "phase", "data-type", "type", *PHASES)))
+    kept = not precision or bool(re.match(KEPT, names.precision(precision)))
+    return [
+        *([] if kept else [f"{'half' if data == 'half' else 'single'} precision in place of {precision}"]),
+        *([f"no effect of {', '.join(left)}"] if left else []),
+    ]
 
 
 def _parameters(row: Mapping[str, Any], op: str, implied: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,13 +131,14 @@ def _phase(params: Mapping[str, Any]) -> str:
     return str(params.get("single-phase", params.get("phase", "")))
 
 
-def _counted(formula: Formula, op: str, params: Mapping[str, Any]) -> Formula:
-    """The figure, with the items that a rate counts: look-ups of a table, else those of the batch, and its steps."""
+def _counted(formula: Formula, op: str, params: Mapping[str, Any], data: str) -> Formula:
+    """The figure, with what a rate counts: look-ups of a table, else items of the batch, its steps, bytes reduced."""
     if formula.gives != "cycles":
         return formula
     items = float(params["num-indices"] if op == "embedding" else params.get("batch-size", 1))
     steps = items * params.get("sequence-size", 1)
-    return dataclasses.replace(formula, work={"item": items, "token": steps, **formula.work})
+    read = {"byte": float(math.prod(params["shape"]) * tables.SIZES[data])} if op == "reduction" else {}
+    return dataclasses.replace(formula, work={"item": items, "token": steps, **read, **formula.work})
 
 
 def _per_step(formula: Formula, asked: str, params: Mapping[str, Any]) -> Formula:

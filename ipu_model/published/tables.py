@@ -111,6 +111,8 @@ def gru(p: Params, data: str, target: Target) -> Benchmark:
 
 def _recurrent(planner: Callable[..., Plan], gates: int, p: Params, data: str, target: Target) -> Benchmark:
     batch, steps, ins, outs = p["batch-size"], p["sequence-size"], p["input-size"], p["output-size"]
+    if int(p.get("layers", p.get("num-layers", 1))) > 1 or flag(p, "bidirectional", False):
+        raise ValueError("a recurrent layer alone is priced, in one direction; several layers are not")
     whole_program("a recurrent layer", p, (0,), BOTH, ALL)  # its backward pass has the gradients of weights
     training = p.get("phase") == "all" or bool(re.search(TRAINED, p.get("pass", "").lower()))
     training = training and p.get("parts") != (0,)

@@ -27,6 +27,7 @@ RATE = re.compile(
 )
 RATE_WORDS = re.compile(r"([kmgtp]|giga|tera|peta)?(flops|lups)|[gtp]ops|[kmg]?bps|fps|qps")
 WATTS = re.compile(r" ?(?:/|per) ?(?:w|watts?)$")
+ONE_IPU = re.compile(r"\b(per|each|of one) (ipu|chip|card|device)\b")
 ONE_ITEM = re.compile(r"(?:\bper |/ ?)(image|item|sample|example|sequence|query|request|graph)\b")
 SIZE = re.compile(r"\b[\d,.]+ ?(?:[kmgt]i?)?b(?:ytes?)?\b(?! ?(?:/|per ))")
 EXPECTED = {"cycles": "one of cycles, times and rates of its work", "bytes": "one of bytes, KiB, MB, ...",
@@ -121,6 +122,8 @@ def asked(formula: Formula, what: str, unit: str, ipus: int = 1, watts: float = 
         When the formula's quantity can't be converted to that unit.
     """
     found = parse(unit)
+    if found.sort.endswith("/s") and ONE_IPU.search(what.lower()):
+        found = found._replace(each=True)
     if found.of_watt and found.sort.endswith("/s"):
         board = f"{watts:g} W for each IPU, its rated power"
         found = found._replace(scale=found.scale * watts * (1 if found.each else ipus), of_watt=False)

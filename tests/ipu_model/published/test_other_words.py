@@ -7,6 +7,7 @@ import pytest
 from ipu_model import published
 from ipu_model.published import throughput, workload
 from ipu_model.published.catalogue import network
+from ipu_model.published.explain import explain
 from ipu_model.published.hardware import system_size
 
 
@@ -178,3 +179,63 @@ def test_speech_networks_and_t5_by_their_own_sizes():
     assert workload.parameters(network("T5-Large", 1, {})) == pytest.approx(770e6, rel=0.1)  # as released
     assert workload.parameters(network("T5-Base", 1, {})) == pytest.approx(220e6, rel=0.15)
     assert workload.parameters(network("BART-Large", 1, {})) == pytest.approx(406e6, rel=0.15)
+
+
+GEMM = {"m": 128, "k": 256, "n": 512}
+
+
+def test_a_rate_of_one_ipu_may_be_asked_for_in_words():
+    words = ("throughput", "throughput per IPU")
+    whole, each = (answer("inference", f"ResNet-50 {what}", "samples/s", "Bow Pod16", batch=16) for what in words)
+    assert whole == pytest.approx(16 * each)
+
+
+def test_memory_of_a_tile_on_average_and_of_a_pass():
+    total, mean = (answer("gemm", what, "bytes", op="gemm", params=GEMM) for what in ("total memory", "mean per tile"))
+    assert mean == pytest.approx(total / 1472)
+    layer = {"field": [14, 14], "kernel-size": 3, "input-channels": 32, "output-channels": 32, "batch-size": 2}
+    words = ("memory of the forward pass", "total memory")
+    forward, whole = (answer("conv", what, "KiB", op="conv", params=layer) for what in words)
+    assert 0 < forward < whole
+
+
+def test_a_batch_of_products_is_so_many_products():
+    one, groups = (
+        answer("gemm", "total cycles", "cycles", op="gemm", params=GEMM, **more) for more in ({}, {"batch": 8})
+    )
+    alike = answer("gemm", "total cycles", "cycles", op="gemm", params={**GEMM, "num-groups": 8})
+    assert one < groups == alike
+
+
+def test_types_that_programs_do_not_have_are_said():
+    for precision, said in (("fp8", True), ("int8", True), ("bf16", True), ("fp16", False), ("Float32", False)):
+        asked = {
+            "family": "gemm",
+            "what": "total cycles",
+            "unit": "cycles",
+            "hardware": "GC200",
+            "precision": precision,
+        }
+        assumed = explain({**asked, "config": {"op": "gemm", "params": GEMM}}).assumed
+        assert any(f"in place of {precision}" in text for text in assumed) == said
+
+
+def test_less_memory_for_plans_takes_longer():
+    large = {"m": 2048, "k": 2048, "n": 2048}
+    less = {**large, "available-memory-proportion": 0.05}
+    usual, tight = (answer("gemm", "total cycles", "cycles", op="gemm", params=sizes) for sizes in (large, less))
+    assert tight > usual
+
+
+def test_bytes_that_a_reduction_reads_in_a_second():
+    sizes = {"shape": [1024, 512], "dims": [0], "type": "half"}
+    rate, cycles = (answer("reduce", what, unit, op="reduction", params=sizes)
+                    for what, unit in (("bandwidth", "GB/s"), ("cycles", "cycles")))  # fmt: skip
+    assert rate == pytest.approx(1024 * 512 * 2 / (cycles / 1.33e9) / 1e9)
+
+
+def test_stacks_of_recurrent_layers_are_refused():
+    sizes = {"sequence-size": 5, "hidden": 64, "inputs": 64, "batch": 8}
+    for more in ({"layers": 2}, {"bidirectional": True}):
+        with pytest.raises(ValueError, match="a recurrent layer alone"):
+            answer("rnn", "total cycles", "cycles", op="lstm", params={**sizes, **more})
