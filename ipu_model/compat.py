@@ -99,10 +99,11 @@ def name_stack(eqn: Any) -> str:
     return str(eqn.source_info.name_stack)
 
 
-def source_line(eqn: Any) -> str:
-    """``file.py:line`` of the user code that made the equation, or an empty string."""
-    frames = getattr(eqn.source_info.traceback, "frames", ()) if eqn.source_info.traceback else ()
-    for frame in frames:
-        if not frame.file_name.startswith(LIBRARIES) and not frame.file_name.startswith("<"):
-            return f"{os.path.basename(frame.file_name)}:{frame.line_num}"
+def source_line(*equations: Any) -> str:
+    """``file.py:line`` of the user code that made the first of the equations that has any, or an empty string."""
+    for eqn in equations:
+        frames = getattr(eqn.source_info.traceback, "frames", ()) if eqn.source_info.traceback else ()
+        for frame in frames:
+            if not frame.file_name.startswith(LIBRARIES) and not frame.file_name.startswith("<"):
+                return f"{os.path.basename(frame.file_name)}:{frame.line_num}"
     return ""

@@ -198,7 +198,7 @@ def _operations(priced: Priced) -> tuple[OperationRow, ...]:
     groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     plain_function = not any(step.scope.node for step in priced.program.steps)
     for at, step in enumerate(priced.program.steps):
-        line = source_line(step.equation) if plain_function and step.scope.path and step.equation else ""
+        line = source_line(*step.equations) if plain_function and step.scope.path else ""
         groups[step.label, step.scope.phase, line].append(at)
     rows: list[OperationRow] = []
     for (node, phase, line), members in groups.items():

@@ -117,8 +117,8 @@ class Value:
 class Step:
     """One operation at one place of the program. Inputs and outputs are indices of values, -1 for a literal.
 
-    `line` is the source line of the equation (``model.py:12``) where it has no scope; `equation`, which knows its line
-    too, is kept where it has no node.
+    `line` is the source line of the equation (``model.py:12``) where it has no scope; `equations`, its own and those
+    of the calls around it, know their lines too and are kept where it has no node.
     """
 
     op: Op
@@ -127,7 +127,7 @@ class Step:
     outputs: tuple[int, ...]
     frame: int
     line: str = ""
-    equation: Any = None
+    equations: tuple[Any, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -201,7 +201,7 @@ class Program:
             key = (id(step.op), attributes)
             if key not in ops:
                 ops[key] = dataclasses.replace(step.op, attributes=attributes)
-            return Step(ops[key], step.scope, step.inputs, step.outputs, step.frame, step.line, step.equation)
+            return Step(ops[key], step.scope, step.inputs, step.outputs, step.frame, step.line, step.equations)
 
         return dataclasses.replace(self, steps=[placed(step) for step in self.steps])
 

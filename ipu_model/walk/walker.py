@@ -106,6 +106,7 @@ class Walker:
         self.frame = 0
         self._ops: dict[Any, Op] = {}
         self._kept: list[Any] = []
+        self.callers: tuple[Any, ...] = ()  # equations of the calls that are open, innermost first
         self._fetched: dict[int, int] = {}
         self._backward: set[int] = set()
         self._viewed: dict[int, int] = {}
@@ -160,14 +161,14 @@ class Walker:
         shapes: Sequence[Tensor] = (),
         params: dict[str, Any] | None = None,
         line: str = "",
-        equation: Any = None,
+        equations: tuple[Any, ...] = (),
     ) -> None:
         """Add a step; `shapes` are the input tensors when some inputs are literals."""
         where = self.where(stack, inputs)
         self._backward.update(outputs if where.phase == scope.BACKWARD else ())
         ins = tuple(shapes) or tuple(self.values[i].tensor for i in inputs if i != NO_VALUE)
         op = self.operation(primitive, ins, tuple(self.values[i].tensor for i in outputs), params or {}, where, line)
-        self.steps.append(Step(op, where, tuple(inputs), tuple(outputs), self.frame, line, equation))
+        self.steps.append(Step(op, where, tuple(inputs), tuple(outputs), self.frame, line, equations))
 
     def where(self, stack: str, inputs: Sequence[int]) -> scope.Scope:
         """Scope of a step; glue without a node of its own belongs to the backward pass when it reads gradients."""
@@ -235,7 +236,9 @@ class Walker:
             if handler is None and next(compat.inner_jaxprs(eqn.params), None) is not None:
                 handler = control.call
             if handler is not None:
+                self.callers = (eqn, *self.callers)
                 outs = handler(self, eqn, args, stack, frozenset(i for i, v in enumerate(eqn.outvars) if v in to_host))
+                self.callers = self.callers[1:]
                 env.update(zip(eqn.outvars, outs, strict=True))
                 return
         if name in VIEWS and args[0] != NO_VALUE and self.values[args[0]].role == "stream":
@@ -252,8 +255,8 @@ class Walker:
             return
         outs = [self.new(self.tensor(v.aval)) for v in eqn.outvars]
         params = self.with_axes(name, eqn.params)
-        where = scope.read(stack)
-        line, known = "" if where.path else compat.source_line(eqn), None if where.node else eqn
+        where, equations = scope.read(stack), (eqn, *self.callers)
+        line, known = "" if where.path else compat.source_line(*equations), () if where.node else equations
         self.emit(name, stack, args, outs, [self.tensor(a.aval) for a in eqn.invars], params, line, known)
         env.update(zip(eqn.outvars, outs, strict=True))
 

@@ -164,6 +164,17 @@ def test_a_scope_of_a_plain_function_opens_into_its_lines():
     assert not report.compare(report).operations
 
 
+def test_what_a_library_function_does_counts_for_the_line_that_calls_it():
+    def fn(x):
+        with jax.named_scope("head"):
+            return jax.nn.log_softmax(jax.jit(jnp.tanh)(x))
+
+    first = fn.__code__.co_firstlineno
+    for traced in (fn, jax.grad(lambda x: fn(x).sum())):  # what is traced a second time has no frames of ours
+        found = ipu_model.profile(traced, jnp.ones((8, 8)))
+        assert {row.line for row in found.operations if row.node == "head"} == {f"test_html.py:{first + 2}"}
+
+
 def test_long_names_that_are_shortened_alike_are_added_up():
     def fn(x):
         for middle in ("first", "second"):
