@@ -153,9 +153,10 @@ def output(partials: Partials, kind: Kind, tiles: int, starts: Sequence[int] | N
     work: dict[int, tuple[Work, ...]] = {}
     grain = 2 * kind.vector if kind.operation in SUMS else kind.vector
     edges, counts = bounds.tolist(), holders.tolist()
+    alone = bool((np.diff(partials.edges) == 1).all())
     for tile, (a, b) in enumerate(itertools.pairwise(places)):
         if b > a:
-            work[tile] = _on_tile(a, b, edges, counts, grain, alone=partials.columns == 1)
+            work[tile] = _on_tile(a, b, edges, counts, grain, alone)
     return _run("Output", work, kind, tiles)
 
 

@@ -26,7 +26,7 @@ class Work:
     pieces : int
         Stretches of memory that hold the values; 1 for regular input.
     alone : bool
-        Whether the tensor has no other column, so that its partial results are the first thing on their tiles.
+        Whether no tile holds another column, so that its partial results are the first thing on their tiles.
     """
 
     out: int
