@@ -129,10 +129,13 @@ def _execution(r: Document) -> list[str]:
 
 
 def _kinds(r: Document) -> list[str]:
-    """Averages over tiles; in a step of compute all tiles wait for the slowest."""
-    rows = [(f"Tile average {text}", getattr(r.cycles, name)) for name, text in KINDS]
-    rows.insert(1, ("Tile average compute cycles (excluding idle threads)", _busy(r)))
-    return [f"  {text + ':':54} {n:>16,.0f} ({_percent(n, r.schedule.cycles)})" for text, n in rows]
+    """Averages over the tiles of all IPUs; in a step of compute all tiles of its IPU wait for the slowest."""
+    ipus = max(1, len(r.ipus))
+    rows = [(text, getattr(r.cycles, name) / ipus) for name, text in KINDS]
+    rows.insert(1, ("compute cycles (excluding idle threads)", _busy(r) / ipus))
+    if ipus > 1:
+        rows.append(("idle cycles, while other IPUs work", sum(i.idle for i in r.ipus) / ipus))
+    return [f"  {f'Tile average {text}:':54} {n:>16,.0f} ({_percent(n, r.schedule.cycles)})" for text, n in rows]
 
 
 def _busy(r: Document) -> float:

@@ -238,3 +238,27 @@ def test_explain_says_where_a_fused_step_runs():
     x = jax.ShapeDtypeStruct((64, 64), jnp.float16)
     assert "add float16[64,64]" in (said := ipu_model.profile(lambda x: jnp.tanh(x + 1) * 2, x).explain())
     assert "inside the vertex behind it" in said
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_averages_over_tiles_of_several_ipus_add_up_to_the_run(pipelined):
+    def step(x):
+        def micro(x, _):
+            for stage in range(2):
+                with jax.named_scope(f"stage{stage}"):
+                    x = jnp.tanh(x @ x)
+            return x, None
+
+        return jax.lax.scan(micro, x, None, length=4)[0]
+
+    nodes = {f"stage{k}": ipu_model.NodePlacement(k, k) for k in range(2)}
+    placement = ipu_model.Placement(nodes, 2, pipelined=pipelined)
+    text = ipu_model.profile(step, jnp.ones((256, 256)), placement=placement).summary()
+    shares = {
+        line.split(":")[0].strip(): float(line.rpartition("(")[2].rstrip("%)"))
+        for line in text.splitlines()
+        if line.strip().startswith("Tile average")
+    }
+    part = "Tile average compute cycles (excluding idle threads)"
+    assert 0 < shares[part] < 100
+    assert sum(share for name, share in shares.items() if name != part) == pytest.approx(100, abs=1)
