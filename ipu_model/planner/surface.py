@@ -1,10 +1,11 @@
-"""Prices at real-valued sizes: exact plans at the corners of a cell of sizes, interpolated linearly between them.
+"""Prices at real-valued sizes: plans at the corners of a cell of sizes, interpolated linearly between them.
 
 Planners round: a tile's share is a whole number of grains, so cycles are a step function of every size, without a
 useful slope. Between two sizes where a share changes, the relaxation here replaces ``ceil(size / step)`` by ``size /
-step``: the price is exact at both ends and linear in between, so that `jax.grad` gives the cost of one more row. Sizes
-in between count as parts of whole grains: what the planner charges a size that fills none (padding, operands moved for
-it) is left out, and may be more than the rest; `plan_matmul` and `plan_convolution` price whole sizes with it.
+step``: the price is that of a plan at both ends, rests of vectors filled up, and linear in between, so that `jax.grad`
+gives the cost of one more row. Sizes in between count as parts of whole grains: what the planner charges a size that
+fills none (padding, operands moved for it) is left out, and may be more than the rest; `plan_matmul` and
+`plan_convolution` price whole sizes with it.
 """
 
 from __future__ import annotations
