@@ -16,12 +16,12 @@ import onnx_ir as ir
 from ..errors import popart_exception
 from ..lowering.kernels import DOMAIN
 from ..lowering.passes.channels_last import take_over
+from ..ops.quantize import INTEGER_ARITHMETIC
 from ..ops.registry import resolve
 from .choice import operand_name, schema_of
 
 _LINEAR = "QLinear"
 _WHOLE = "whole"  # metadata of values that hold integers as float32: their quantised type
-_WRAPS = {"Abs", "Add", "Div", "Mod", "Mul", "Neg", "Sub", "Sum"}  # of integers; of floats they do not
 _QUANTIZE, _DEQUANTIZE = ("axis", "block_size", "saturate"), ("axis", "block_size", "output_dtype")
 
 
@@ -69,7 +69,7 @@ def follow(graph: ir.Graph, node: ir.Node, dtype: ir.DataType, opsets: Mapping[s
     popart_exception
         Its result would be another one.
     """
-    if node.op_type in _WRAPS or node.op_type.startswith("Bit"):
+    if node.op_type in INTEGER_ARITHMETIC:
         raise _refusal(node)
     schema = schema_of(node, opsets)
 

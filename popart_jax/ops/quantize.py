@@ -21,6 +21,13 @@ from .registry import lowers
 from .two_way import with_jvp
 
 
+INTEGER_ARITHMETIC = {
+    *("Abs", "Add", "Div", "Mod", "Mul", "Neg", "Sub", "Sum"),
+    *("BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
+}
+"""Operators whose results of integers overflow, are cut or made of bits: floats of the same values give others."""
+
+
 @with_jvp()
 def straight_through(hard: Any, soft: Any) -> Any:
     """`hard`, with the derivative of `soft`."""

@@ -51,14 +51,6 @@ def in_place_pairs(graph: Graph) -> list[tuple[int, int]]:
     return pairs
 
 
-def _by_op(uses: list[tuple[Op, Tensor, bool]]) -> dict[int, bool]:
-    """Whether an operator that uses a storage writes it, by its number; in the order of the uses."""
-    found: dict[int, bool] = {}
-    for op, _, writes in uses:
-        found[op.id] = found.get(op.id, False) or writes
-    return found
-
-
 def written_storages(graph: Graph) -> list[list[tuple[Op, Tensor, bool]]]:
     """For each storage that is written: its users in node order, through which tensor, and whether they write."""
     shared = alias_sets(graph)
