@@ -20,7 +20,6 @@ from .operator import MOVES_DATA, operator
 from .registry import lowers
 from .two_way import with_jvp
 
-
 INTEGER_ARITHMETIC = {
     *("Abs", "Add", "Div", "Mod", "Mul", "Neg", "Sub", "Sum"),
     *("BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
