@@ -52,7 +52,7 @@ share()
 if jax.default_backend() != "cpu":  # GPUs and TPUs round operands of products, unless asked not to
     jax.config.update("jax_default_matmul_precision", "highest")
 
-GROWTH = 110  # MB after which a worker drops what was compiled: rarely enough that shared programs are compiled once
+GROWTH = 80  # MB after which a worker drops what was compiled: rarely enough that shared programs are compiled once
 STATUS = Path("/proc/self/status")
 _PEAKS = pytest.StashKey[dict[str, int]]()
 _START = pytest.StashKey[int]()
