@@ -52,7 +52,7 @@ def faults_and_kept(**environment: str) -> tuple[int, int]:
 @pytest.mark.processes
 @pytest.mark.skipif(_heap._counters() is None, reason="not this C library")
 def test_a_program_keeps_its_memory_between_runs() -> None:
-    """In most processes: a thread of XLA's that allocates has a heap of its own, which holds no block of 64 MB."""
+    """In most processes; in one of five a few blocks are taken anew, perhaps where another thread of XLA allocates."""
     tries = [faults_and_kept() for _ in range(4)]
     assert any(faults < 2 * PAGES and kept > 64 << 20 for faults, kept in tries), tries
 
