@@ -6,20 +6,17 @@ those of the file, and once more when the model is saved.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ..lowering.kernels import DOMAIN
 from ..model.attribute_names import QUANTISED
 from ..model.files.load import inline
 from ..ops.quantize import dequantize_linear, quantized, spread
-from .straight_through import follow, mark, pass_rounding
-
-_FORM = "StraightThroughDequantize"
+from .straight_through import expand, pass_rounding
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ def open_weights(model: ir.Model) -> dict[str, Latent]:
     An operator on integers that has no derivative raises popart_exception.
     """
     inline(model)
-    pass_rounding(model)
+    expand(model)
     graph = model.graph
     found: dict[str, Latent] = {}
     for name, value in list(graph.initializers.items()):
@@ -60,7 +57,8 @@ def open_weights(model: ir.Model) -> dict[str, Latent]:
         if latent is None:
             continue
         found[name] = latent
-        _open(graph, value, latent, model.opset_imports)
+        _open(graph, value, latent)
+    pass_rounding(model)
     return found
 
 
@@ -72,7 +70,7 @@ def latent_weights(model: ir.Model) -> dict[str, Latent]:
 def _latent(value: ir.Value) -> Latent | None:
     """Quantisation of a weight; None for other tensors: all readers must dequantise it, with the same known scale."""
     tensor, uses = value.const_value, list(_bounded(value))
-    if tensor is None or not uses or any(u.node.op_type != _FORM or u.idx for u in uses):
+    if tensor is None or not uses or any(u.node.op_type != "DequantizeLinear" or u.idx for u in uses):
         return None
     first, *others = [use.node for use in uses]
     how = _how(first)
@@ -99,7 +97,7 @@ def _how(node: ir.Node) -> tuple[Any, Any, int, int]:
     return inputs[1], inputs[2], node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
 
 
-def _open(graph: ir.Graph, value: ir.Value, latent: Latent, opsets: Mapping[str, int]) -> None:
+def _open(graph: ir.Graph, value: ir.Value, latent: Latent) -> None:
     """Replace an integer weight by a float weight and a node that quantises it."""
     assert value.const_value is not None
     real = latent.real(value.const_value.numpy())
@@ -107,20 +105,17 @@ def _open(graph: ir.Graph, value: ir.Value, latent: Latent, opsets: Mapping[str,
     own = ir.Value(name=name, shape=value.shape, type=ir.TensorType(ir.DataType.from_numpy(real.dtype)))
     own.const_value = ir.Tensor(real, name=name)
     own.metadata_props[QUANTISED] = latent.dtype.name
-    attributes = {"to": latent.dtype.value, "axis": latent.axis, "block_size": latent.block}
+    attributes = {"output_dtype": latent.dtype.value, "axis": latent.axis, "block_size": latent.block}
     first = next(_bounded(value)).node
     rounded = ir.Node(
-        DOMAIN, "StraightThroughQuantize", [own, *first.inputs[1:]],
+        "", "QuantizeLinear", [own, *first.inputs[1:]],
         [ir.AttrInt64(n, v) for n, v in attributes.items()],
     )  # fmt: skip
     rounded.outputs[0].name = f"{name}/whole"
     home = graph[0]
     graph.insert_before(home, rounded)
-    mark(rounded.outputs[0], latent.dtype)
     for use in readers:
         use.node.replace_input_with(use.idx, rounded.outputs[0])
-        if use.node.op_type != _FORM:
-            follow(graph, use.node, latent.dtype, opsets)
     graph.initializers.pop(name or "")
     if value in graph.inputs:
         graph.inputs.remove(value)

@@ -25,13 +25,18 @@ _WHOLE = "whole"  # metadata of values that hold integers as float32: their quan
 _QUANTIZE, _DEQUANTIZE = ("axis", "block_size", "saturate"), ("axis", "block_size", "output_dtype")
 
 
-def pass_rounding(model: ir.Model) -> None:
-    """Rewrite the quantised operators of a model in place; popart_exception if one on integers has no such form."""
-    model.opset_imports[DOMAIN] = 1
-    for graph in (model.graph, *model.graph.subgraphs()):
+def expand(model: ir.Model) -> None:
+    """Replace operators on quantised data by float operators, in place; popart_exception if one has none."""
+    for graph in model.graphs():
         for node in list(graph):
             if node.op_type.startswith(_LINEAR) or node.op_type == "QGemm":
                 _expand(graph, node, model.opset_imports)
+
+
+def pass_rounding(model: ir.Model) -> None:
+    """Let gradients pass through an expanded model's rounding, in place; popart_exception where none can pass."""
+    model.opset_imports[DOMAIN] = 1
+    for graph in model.graphs():
         for node in list(graph):
             _replace_one(graph, node, model.opset_imports)
         for value in list(graph.outputs):
@@ -43,11 +48,11 @@ def _replace_one(graph: ir.Graph, node: ir.Node, opsets: Mapping[str, int]) -> N
         case "QuantizeLinear":
             to = _result_type(node)
             kept = [*_attributes(node, _QUANTIZE), ir.AttrInt64("to", to.value)]
-            mark(_take_form(graph, node, "StraightThroughQuantize", kept), to)
+            _mark(_take_form(graph, node, "StraightThroughQuantize", kept), to)
         case "DequantizeLinear":
             _take_form(graph, node, "StraightThroughDequantize", _attributes(node, _DEQUANTIZE))
         case "DynamicQuantizeLinear":
-            mark(_take_form(graph, node, "StraightThroughDynamicQuantize", []), ir.DataType.UINT8)
+            _mark(_take_form(graph, node, "StraightThroughDynamicQuantize", []), ir.DataType.UINT8)
         case "MatMulInteger" | "ConvInteger":
             centred = [_centred(graph, node, i) for i in (0, 1)]
             new = ir.Node("", node.op_type.removesuffix("Integer"), centred, list(node.attributes.values()))
@@ -58,17 +63,11 @@ def _replace_one(graph: ir.Graph, node: ir.Node, opsets: Mapping[str, int]) -> N
         case _ if node.domain != DOMAIN:
             types = [v.metadata_props[_WHOLE] for v in node.inputs if v is not None and _WHOLE in v.metadata_props]
             if types:
-                follow(graph, node, ir.DataType[types[0]], opsets)
+                _follow(graph, node, ir.DataType[types[0]], opsets)
 
 
-def follow(graph: ir.Graph, node: ir.Node, dtype: ir.DataType, opsets: Mapping[str, int]) -> None:
-    """Let an operator take integers stored as float32: what must have their type, and what has it, is stored so too.
-
-    Raises
-    ------
-    popart_exception
-        Its result would be another one.
-    """
+def _follow(graph: ir.Graph, node: ir.Node, dtype: ir.DataType, opsets: Mapping[str, int]) -> None:
+    """Let an operator take integers stored as float32: what must have their type, and what has it, is stored so too."""
     if node.op_type in INTEGER_ARITHMETIC:
         raise _refusal(node)
     schema = schema_of(node, opsets)
@@ -85,10 +84,10 @@ def follow(graph: ir.Graph, node: ir.Node, dtype: ir.DataType, opsets: Mapping[s
             node.replace_input_with(i, _before(graph, node, "Cast", [value], as_float))
     for i, value in enumerate(node.outputs):
         if schema is None or kind(schema.outputs, i) in kinds:
-            mark(value, dtype)
+            _mark(value, dtype)
 
 
-def mark(value: ir.Value, dtype: ir.DataType) -> None:
+def _mark(value: ir.Value, dtype: ir.DataType) -> None:
     """Record that a value holds integers of a type, stored as float32."""
     value.metadata_props[_WHOLE] = dtype.name
     value.type = ir.TensorType(ir.DataType.FLOAT)

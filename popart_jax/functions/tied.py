@@ -8,7 +8,7 @@ its own. The copy becomes a Transpose of the weight again, and is written beside
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -23,16 +23,19 @@ def transposed_copies(graph: ir.Graph, split: Split = False) -> dict[str, str]:
     Only names that tools make up count as copies. Matrices that equal their own transpose, or hold one number only,
     are equal to others by chance. Those that `split` names, by either of the two names, stay apart.
     """
-    matrices = list(_matrices(graph))
-    weights = [v for v in matrices if not is_generated(v.name or "")]
+    matrices = [v for v in _matrices(graph) if not is_split(split, v.name or "")]
+    copies = [v for v in matrices if is_generated(v.name or "")]
+    wanted = {_kind(v)[::-1] for v in copies}
+    weights: dict[Any, list[ir.Value]] = {}  # by their first row too, so that few are read as a whole
+    for weight in matrices:
+        if not is_generated(weight.name or "") and _kind(weight) in wanted:
+            weights.setdefault((_kind(weight), _bits(weight)[0].tobytes()), []).append(weight)
     found: dict[str, str] = {}
-    for copy in matrices:
-        name = copy.name or ""
-        if not is_generated(name) or is_split(split, name):
-            continue
-        for weight in weights:
-            if _is_transpose(copy.const_value, weight.const_value) and not is_split(split, weight.name or ""):
-                found[name] = weight.name or ""
+    for copy in copies:
+        bits = _bits(copy)
+        for weight in weights.get((_kind(copy)[::-1], bits[:, 0].tobytes()), ()):
+            if _is_transpose(bits, _bits(weight)):
+                found[copy.name or ""] = weight.name or ""
                 break
     return found
 
@@ -62,24 +65,30 @@ def with_copies(graph: ir.Graph, split: Split, numbers: Mapping[str, Any]) -> di
 
 
 def _matrices(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Float initializers with two axes that only the file gives."""
+    """Float initializers with two axes, not empty, that only the file gives."""
     outside = {*graph.inputs, *graph.outputs}
     for value in graph.initializers.values():
         tensor = value.const_value
-        if tensor is not None and len(tensor.shape) == 2 and tensor.dtype.is_floating_point() and value not in outside:
+        if tensor is None or value in outside or not tensor.dtype.is_floating_point():
+            continue
+        if len(tensor.shape) == 2 and tensor.size:
             yield value
 
 
-def _is_transpose(copy: Any, weight: Any) -> bool:
-    """Whether two stored matrices hold the same bits, one transposed, and could not do so by chance."""
-    rows, columns = (int(d) for d in weight.shape)
-    if copy.dtype != weight.dtype or tuple(copy.shape) != (columns, rows) or not rows * columns:
-        return False
-    ours, theirs = (_bits(one.numpy()) for one in (weight, copy))
-    if not np.array_equal(ours[0], theirs[:, 0]) or not np.array_equal(ours, theirs.T):
-        return False
-    return not (ours == ours[0, 0]).all() and not (rows == columns and np.array_equal(ours, theirs))
+def _kind(value: ir.Value) -> tuple[int, ir.DataType, int]:
+    """Rows, type and columns, which read backwards are those of the transpose."""
+    tensor: Any = value.const_value
+    rows, columns = (int(d) for d in tensor.shape)
+    return rows, tensor.dtype, columns
 
 
-def _bits(array: np.ndarray) -> np.ndarray:
+def _bits(value: ir.Value) -> np.ndarray:
+    array = cast("Any", value.const_value).numpy()
     return array.view(f"u{array.dtype.itemsize}")
+
+
+def _is_transpose(copy: np.ndarray, weight: np.ndarray) -> bool:
+    """Whether one matrix is the other one transposed, and could not be so by chance."""
+    if not np.array_equal(weight, copy.T):
+        return False
+    return not (weight == weight[0, 0]).all() and not (weight.shape == copy.shape and np.array_equal(weight, copy))

@@ -17,7 +17,7 @@ from jax import lax
 from ..errors import popart_exception
 from .arrays import Array
 from .operator import operator
-from .quantize import straight_through
+from .quantize import divided, straight_through
 from .registry import Static, lowers
 
 DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
@@ -60,11 +60,6 @@ def _bounded(x: jax.Array, bits: float, signed: bool, narrow: bool) -> jax.Array
     return jnp.clip(x, 0, 2**bits - 1 - narrow)
 
 
-def _scaled(x: Array, scale: Array, zero_point: Array) -> jax.Array:
-    # XLA would multiply by the reciprocal of a broadcast scalar, which rounds differently.
-    return jnp.asarray(x) / lax.optimization_barrier(jnp.broadcast_to(scale, x.shape)) + zero_point
-
-
 operator("Quant")
 operator("IntQuant")
 operator("BipolarQuant")
@@ -78,7 +73,7 @@ def quant(
     signed: int = 1, narrow: int = 0, rounding_mode: str = "ROUND",
 ) -> Array:  # fmt: skip
     """Scaled, shifted, limited to integers of `bit_width` bits, rounded, and back; one signed bit means -1 and 1."""
-    bits, y = float(np.reshape(bit_width, ())), _scaled(x, scale, zero_point)
+    bits, y = float(np.reshape(bit_width, ())), divided(x, scale) + zero_point
     if bits == 1 and signed:
         whole = straight_through(_sign(y), y)
     else:
@@ -105,7 +100,7 @@ def trunc_1(
 ) -> Array:  # fmt: skip
     """Integers without their last bits: `in_bit_width` - `out_bit_width` of them."""
     dropped = float(np.reshape(in_bit_width, ())) - float(np.reshape(out_bit_width, ()))
-    whole = _rounded(_scaled(x, scale, zero_point), "ROUND") / 2**dropped
+    whole = _rounded(divided(x, scale) + zero_point, "ROUND") / 2**dropped
     return (_rounded(whole, rounding_mode) - zero_point) * scale
 
 
@@ -116,6 +111,6 @@ def trunc_2(
 ) -> Array:  # fmt: skip
     """Integers of `out_scale`, the scale times a power of two, within `out_bit_width` bits."""
     factor = lax.stop_gradient(jnp.exp2(jnp.rint(jnp.log2(jnp.asarray(out_scale) / scale))))
-    whole = _rounded(_scaled(x, scale, zero_point), "ROUND") / factor
+    whole = _rounded(divided(x, scale) + zero_point, "ROUND") / factor
     limited = _bounded(whole, float(np.reshape(out_bit_width, ())), bool(signed), bool(narrow))
     return (_rounded(limited, rounding_mode) - zero_point / factor) * out_scale

@@ -60,10 +60,14 @@ def _computable(x: Array) -> Array:
     return jnp.asarray(x).astype(jnp.float32) if is_float(x) and x.dtype.itemsize == 1 else jnp.asarray(x)
 
 
+def divided(x: Array, scale: Array) -> jax.Array:
+    """x / scale; XLA would multiply by the reciprocal of a broadcast scalar, which rounds differently."""
+    return jnp.asarray(x) / lax.optimization_barrier(jnp.broadcast_to(scale, x.shape))
+
+
 def quantized(x: Array, scale: Array, zero: Array | None, dtype: np.dtype, saturate: bool = True) -> Array:
     """round(x / scale) + zero point, saturated to `dtype`; float types are not rounded to whole numbers."""
-    # XLA would multiply by the reciprocal of a broadcast scalar, which rounds differently.
-    scaled = x / lax.optimization_barrier(jnp.broadcast_to(scale, x.shape))
+    scaled = divided(x, scale)
     if is_float(np.zeros(0, dtype)):
         scaled = scaled if zero is None else scaled + _computable(zero).astype(scaled.dtype)
         return convert(scaled, dtype, saturate)

@@ -60,6 +60,13 @@ def served(path: Path, x: np.ndarray = X) -> np.ndarray:
     return np.asarray(onnxruntime.InferenceSession(path).run(None, {"x": x})[0])
 
 
+def served_exactly(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    """By floats: optimised, ONNX Runtime would multiply bytes."""
+    exact = onnxruntime.SessionOptions()
+    exact.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return np.asarray(onnxruntime.InferenceSession(model.SerializeToString(), exact).run(None, {"x": x})[0])
+
+
 STATIC = [("QDQ", True), ("QOperator", False)]
 
 
@@ -203,10 +210,19 @@ def test_integers_between_limits_are_trained_saved_and_served(integer: bool, tmp
     slope = jax.grad(lambda p: fn(p, x)["y"].sum())(moved)
     np.testing.assert_allclose(slope[name], given.grad.numpy(), rtol=1e-6)
     fn.save(tmp_path / "moved.onnx", moved)
-    exact = onnxruntime.SessionOptions()  # optimised, it would multiply bytes
-    exact.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    (y,) = onnxruntime.InferenceSession(tmp_path / "moved.onnx", exact).run(None, {"x": x})
-    np.testing.assert_allclose(np.asarray(y), fn(moved, x)["y"], rtol=1e-6, atol=1e-6)
+    y = served_exactly(onnx.load(tmp_path / "moved.onnx"), x)
+    np.testing.assert_allclose(y, fn(moved, x)["y"], rtol=1e-6, atol=1e-6)
+
+
+def test_an_integer_weight_behind_two_bounds_is_a_parameter() -> None:
+    model = _constants(
+        NARROW.replace("c = Clip(q", "b = Clip(q, low, high) c = Clip(b"), low=np.int8(-7), high=np.int8(7)
+    )
+    whole = np.random.default_rng(9).integers(-7, 8, (4, 3)).astype(np.int8)
+    model.graph.initializer.append(numpy_helper.from_array(whole, "q"))
+    fn, params = popart.to_jax(model, straight_through=True)
+    x = np.ones((2, 4), np.float32)
+    np.testing.assert_allclose(fn(params, x)["y"], served_exactly(model, x), rtol=1e-6)
 
 
 def test_what_an_operator_makes_of_integers_has_its_own_type() -> None:

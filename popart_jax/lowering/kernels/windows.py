@@ -94,8 +94,7 @@ def share_by_vertex(x: jax.Array, y: jax.Array, g: jax.Array, win: Window, ties:
 @share_gradient.form_for(XLA)
 def share_tiles(x: jax.Array, y: jax.Array, g: jax.Array, win: Window, ties: bool) -> jax.Array:
     """Windows that tile the data need no sums; without `ties` JAX's own gradient gives it to the first maximum."""
-    few = prod(win.kernel) <= _MANY_TAPS
-    if (few and may_be_computed_again(x)) or (not ties and (max(win.dilations) > 1)):
+    if may_be_computed_again(x) and prod(win.kernel) <= _MANY_TAPS:
         return share_gradient.plain(x, y, g, win, ties)
     if not ties:
         return share_by_vertex(x, y, g, win, ties)
