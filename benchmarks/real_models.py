@@ -248,7 +248,7 @@ def random_inputs(
     return fed
 
 
-def compare(model: Published, path: Path, priority: int = 0, budget: float = 0.8) -> Row:
+def compare(model: Published, path: Path, priority: int = 0, budget: float = 2.5) -> Row:
     """Run one file all ways, in turn, for `budget` seconds."""
     session = onnxruntime_session(str(path))
     fed = random_inputs(session, model.shapes, model.values, model.scale)

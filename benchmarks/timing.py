@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_SETTLE = 0.005
-"""Pause before each measurement [s]: thread pools of the engine before spin for a while after their work."""
+_SETTLE = 0.05
+"""Pause before each measurement [s]: threads of the engine before spin for a while, ONNX Runtime's for 20 to 30 ms.
+
+Within that time a network of 7.4 ms takes 11.8 (two cores, AMD EPYC), whoever runs it.
+"""
 
 _LONG = 0.1
 """Calls that take longer [s] need no other call before them to warm the caches."""
