@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -95,6 +96,28 @@ def loop(body: Callable[..., Any], carry: Any, streams: Tensors, length: int) ->
     return lax.scan(body, carry, (jnp.arange(length), streams))[0]
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """What a batch of a training program knows before its first micro-batch.
+
+    Attributes
+    ----------
+    scaling : Scaling
+        Automatic loss scaling's factor, scale and statistics.
+    scalars : dict of str to dict
+        Hyperparameters of each weight's rule.
+    working : Working
+        State of each weight's rule.
+    shown : dict of str to Array
+        Tensors that stay as they are for the whole batch, for anchors.
+    """
+
+    scaling: loss_scaling.Scaling
+    scalars: dict[str, dict[str, Any]]
+    working: update.Working
+    shown: Tensors
+
+
 class _Batch:
     """One batch: its micro-batches and, in training, the update."""
 
@@ -103,46 +126,66 @@ class _Batch:
         self.scalars_shown = {name: hyper[place] for name, place in program.scalars.items()}
 
     def batch(self, carried: Tensors, buffers: Tensors, index: Any, streams: Tensors) -> tuple[Tensors, Tensors]:
-        program, training = self.program, self.program.training
-        counter = index * program.structure.accumulation
+        counter = index * self.program.structure.accumulation
+        training = self.program.training
         if training is None:
             return self._forward_only(carried, buffers, counter, streams)
+        opened = self._opened(training, carried)
+        run = self._accumulated if self.program.structure.accumulates else self._single
+        return run(training, opened, carried, buffers, counter, streams)
+
+    def _opened(self, training: Training, carried: Tensors) -> _Opened:
+        """Begin a batch; what the change of the loss scale sets goes into `carried`."""
         scaling = loss_scaling.begin(training, carried, self.hyper)
         moved = loss_scaling.scale_change(training, carried, self.hyper)
         carried.update(moved.state)
         scalars = update.scalars_of(training, self.hyper, scaling.factor, moved.ratio)
-        always = {**scaling.shown, **moved.shown, **self.scalars_shown}
-        working = update.start(program, training, carried)
-        if not program.structure.accumulates:
-            carried, result = self._micro(carried, streams, scaling.scale)
-            counts, counted = scaling.count(scaling.start(), result.values)
-            rounding = rounding_key(program, carried)
-            given = update.UpdateInputs(program, training, carried, working, result.gradients, scalars, rounding)
-            carried, shown = update.apply(given)
-            carried = scaling.finish(counts, carried, program)
-            always |= {**counted, **_updated_factor(training, carried)}
-            seen = {**result.values, **always, **self._plain({**shown, **self.fixed, **carried})}
-            return carried, buffers_of.record(buffers, program.anchors, seen, counter)
+        shown = {**scaling.shown, **moved.shown, **self.scalars_shown}
+        return _Opened(scaling, scalars, update.start(self.program, training, carried), shown)
 
-        def body(carry: Any, x: tuple[Any, Tensors]) -> tuple[Any, None]:
+    def _single(
+        self, training: Training, opened: _Opened, carried: Tensors, buffers: Tensors, counter: Any, streams: Tensors
+    ) -> tuple[Tensors, Tensors]:
+        """A batch of one micro-batch, whose gradients are the update's."""
+        carried, result = self._micro(carried, streams, opened.scaling.scale)
+        counts, counted = opened.scaling.count(opened.scaling.start(), result.values)
+        carried, shown = self._updated(training, opened, carried, opened.working, counts, result.gradients)
+        seen = {**result.values, **opened.shown, **counted, **self._plain({**shown, **self.fixed, **carried})}
+        return carried, buffers_of.record(buffers, self.program.anchors, seen, counter)
+
+    def _accumulated(
+        self, training: Training, opened: _Opened, carried: Tensors, buffers: Tensors, counter: Any, streams: Tensors
+    ) -> tuple[Tensors, Tensors]:
+        """A batch of several micro-batches, whose gradients are accumulated for the update."""
+        program, scaling = self.program, opened.scaling
+
+        def body(carry: Any, x: Any) -> tuple[Any, None]:
             carried, working, counts, buffers = carry
             a, streams = x
             carried, result = self._micro(carried, streams, scaling.scale)
             counts, counted = scaling.count(counts, result.values)
             rounding = rounding_key(program, carried)
-            working = update.accumulate(training, working, result.gradients, scalars, a, rounding)
+            working = update.accumulate(training, working, result.gradients, opened.scalars, a, rounding)
             state = {**self.fixed, **carried, **update.accumulators(training, working, a)}
-            seen = {**result.values, **always, **counted, **self._plain(state)}
+            seen = {**result.values, **opened.shown, **counted, **self._plain(state)}
             return (carried, working, counts, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
 
-        start = (carried, working, scaling.start(), buffers)
+        start = (carried, opened.working, scaling.start(), buffers)
         carried, working, counts, buffers = loop(body, start, streams, program.structure.accumulation)
-        rounding = rounding_key(program, carried)
-        carried, shown = update.apply(update.UpdateInputs(program, training, carried, working, {}, scalars, rounding))
-        carried = scaling.finish(counts, carried, program)
-        shown = {**shown, **_updated_factor(training, carried)}
-        shown, repeat = self._plain(shown), program.structure.accumulation
-        return carried, buffers_of.record(buffers, program.anchors, shown, counter, repeat)
+        carried, shown = self._updated(training, opened, carried, working, counts, {})
+        repeat = program.structure.accumulation
+        return carried, buffers_of.record(buffers, program.anchors, self._plain(shown), counter, repeat)
+
+    def _updated(
+        self, training: Training, opened: _Opened, carried: Tensors, working: update.Working, counts: Any,
+        gradients: Mapping[str, Any],
+    ) -> tuple[Tensors, Tensors]:  # fmt: skip
+        """The variables after the update, and the update's own tensors for anchors."""
+        rounding = rounding_key(self.program, carried)
+        given = update.UpdateInputs(self.program, training, carried, working, gradients, opened.scalars, rounding)
+        carried, shown = update.apply(given)
+        carried = opened.scaling.finish(counts, carried, self.program)
+        return carried, {**shown, **_updated_factor(training, carried)}
 
     def _forward_only(
         self, carried: Tensors, buffers: Tensors, counter: Any, streams: Tensors
