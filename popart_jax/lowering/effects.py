@@ -14,7 +14,7 @@ Graphs without these attributes do not use this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -96,20 +96,41 @@ class Storage:
 
 @dataclass(eq=False)
 class _Group:
-    """Storages with the same elements."""
+    """Storages with the same elements.
+
+    Views of views form a directed graph without circles, as deep and as braided as the program says. So a group reads
+    what lies between it and its roots in the order of depth, each group once, and writes to the roots themselves.
+    """
 
     clock: int = 0  # counts the values that they had
     part: View | None = None  # the member whose elements lie in storages of other groups
+    depth: int = 0  # more than that of these other groups
+    roots: tuple[Cell, ...] = ()  # the storages with values of their own that the elements lie in
+    _seen: tuple[int, ...] = ()  # clocks of the roots when it last followed
+
+    def __post_init__(self) -> None:
+        self._seen = self._clocks
 
     def follow(self) -> None:
         """Take what was written to the storages of other groups."""
-        if self.part is not None:
-            self.part.refresh()
+        late, left = dict[_Group, View](), [self]
+        while left:
+            group = left.pop()
+            if group.part is not None and group not in late and group._seen != group._clocks:
+                late[group] = group.part
+                left += [base._group for base in group.part._bases]
+        for group in sorted(late, key=lambda group: group.depth):
+            group._seen = group._clocks
+            late[group].refresh()
 
     def hand_on(self) -> None:
-        """Give the storages of other groups what was written here."""
-        if self.part is not None:
-            self.part.write_back()
+        """Give the roots what was written here."""
+        if self.part is not None and self.part.write_back():
+            self._seen = self._clocks
+
+    @property
+    def _clocks(self) -> tuple[int, ...]:
+        return tuple(root._group.clock for root in self.roots)
 
 
 class Cell(Storage):
@@ -118,13 +139,23 @@ class Cell(Storage):
     def __init__(self, value: Any) -> None:
         super().__init__(value, _Group())
 
+    @property
+    def roots(self) -> tuple[Cell, ...]:
+        """The storages that the elements lie in: this one."""
+        return (self,)
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """For each element, its position in the concatenation of the roots."""
+        return np.arange(prod(self.shape), dtype=np.int32).reshape(self.shape)
+
 
 class View(Storage):
     """A function of other storages that only moves elements; a write goes to the element that each one came from.
 
     Parameters
     ----------
-    bases : sequence of Storage
+    bases : sequence of Cell or View
         The storages.
     fn : callable
         The function of their values.
@@ -132,54 +163,69 @@ class View(Storage):
         What it gives now.
     """
 
-    def __init__(self, bases: Sequence[Storage], fn: Callable[..., Any], value: Any = None) -> None:
+    def __init__(self, bases: Sequence[Cell | View], fn: Callable[..., Any], value: Any = None) -> None:
         self._bases, self._fn = tuple(bases), fn
-        taken = [base.get() for base in bases]
-        found = fn(*taken) if value is None else value
+        self.roots = tuple(dict.fromkeys(root for base in bases for root in base.roots))
+        found = fn(*(base.get() for base in bases)) if value is None else value
         whole = len(self._bases) == 1 and prod(np.shape(found)) == prod(self._bases[0].shape)
-        super().__init__(found, self._bases[0]._group if whole else _Group(part=self))
+        depth = 1 + max((base._group.depth for base in bases), default=0)
+        super().__init__(found, self._bases[0]._group if whole else _Group(0, self, depth, self.roots))
         if whole:
             self._from = (self._bases[0], self)
-        self._taken = taken
 
     def refresh(self) -> None:
-        """Follow the storages that this is a view of, if their values are others than before."""
-        now = [base.get() for base in self._bases]
-        if len(self._taken) != len(now) or any(a is not b for a, b in zip(now, self._taken, strict=True)):
-            self._taken = now
-            self._hold(self._fn(*now))
+        """Take the value of the storages that this is a view of, as it is now."""
+        self._hold(self._fn(*(base._current() for base in self._bases)))
 
-    def write_back(self) -> None:
-        """Write each element back to the storage it came from."""
-        sources, flat, start = self._sources.ravel(), jnp.ravel(self._current()), 0
-        for base in self._bases:
-            size = prod(base.shape)
-            chosen = np.nonzero((sources >= start) & (sources < start + size))[0]
-            base.set(_scatter(base, sources[chosen] - start, flat if len(chosen) == len(sources) else flat[chosen]))
+    def write_back(self) -> bool:
+        """Write each element back to the root it came from; whether reading surely gives what was written."""
+        places, flat, start = self.places.ravel(), jnp.ravel(self._current()), 0
+        for root in self.roots:
+            size = prod(root.shape)
+            chosen = np.nonzero((places >= start) & (places < start + size))[0]
+            root.set(_scatter(root, places[chosen] - start, flat if len(chosen) == len(places) else flat[chosen]))
             start += size
-        self._taken = [self._bases[0].get()] if self._is_injective else []
+        return self._is_injective
 
     @cached_property
-    def _sources(self) -> np.ndarray:
-        """For each element of the view, its position in the concatenation of all bases."""
-        starts = np.cumsum([0, *(prod(b.shape) for b in self._bases)])
-        numbers = [
-            np.arange(s, e, dtype=np.int32).reshape(b.shape)
-            for s, e, b in zip(starts, starts[1:], self._bases, strict=False)
-        ]
+    def places(self) -> np.ndarray:
+        """For each element, its position in the concatenation of the roots."""
+        left = list(self._bases)
+        while left:
+            unknown = [base for base in getattr(left[-1], "_bases", ()) if "places" not in vars(base)]
+            if not unknown:
+                _ = left.pop().places
+            left += unknown
+        starts = dict(zip(self.roots, np.cumsum([0, *(prod(root.shape) for root in self.roots)]), strict=False))
         with outside_traces():
-            return np.asarray(self._fn(*numbers))
+            return np.asarray(self._fn(*(_renumbered(base, starts) for base in self._bases)))
 
     @cached_property
     def _is_injective(self) -> bool:
         """Whether it surely shows each element once, so that reading gives what was written."""
-        return len(self._bases) == 1 and int(np.bincount(self._sources.ravel()).max(initial=0)) < 2
+        return int(np.bincount(self.places.ravel()).max(initial=0)) < 2
+
+    @cached_property
+    def _undo(self) -> tuple[np.ndarray | None]:
+        """How to order the elements as the only base has them; None if they are in its order."""
+        size = prod(self._bases[0].shape)
+        with outside_traces():
+            taken = np.asarray(self._fn(np.arange(size, dtype=np.int32).reshape(self._bases[0].shape))).ravel()
+        return (None if bool((taken[1:] > taken[:-1]).all()) else np.argsort(taken),)
 
     def _undone(self, value: Any) -> Any:
         """The value of the only base, which has the same elements."""
-        sources, flat = self._sources.ravel(), jnp.ravel(value)
-        in_order = bool((sources[1:] > sources[:-1]).all())
-        return (flat if in_order else flat[np.argsort(sources)]).reshape(self._bases[0].shape)
+        (order,) = self._undo
+        flat = jnp.ravel(value)
+        return (flat if order is None else flat[order]).reshape(self._bases[0].shape)
+
+
+def _renumbered(base: Cell | View, starts: Mapping[Cell, int]) -> np.ndarray:
+    """The places of a storage among more roots, of which each starts where `starts` says."""
+    if base.roots == tuple(starts):
+        return base.places
+    numbers = [np.arange(prod(root.shape), dtype=np.int32) + starts[root] for root in base.roots]
+    return np.concatenate(numbers)[base.places]
 
 
 def _scatter(base: Storage, positions: np.ndarray, values: Any) -> Any:
@@ -197,7 +243,7 @@ def settle(
     effect: Effect,
     node: ir.Node,
     results: Sequence[Any],
-    storage: Callable[[ir.Value], Storage],
+    storage: Callable[[ir.Value], Cell | View],
     fn: Callable[..., Any],
 ) -> dict[ir.Value, Any]:
     """Apply an effect after its node ran; returns the node's outputs (values or storages)."""

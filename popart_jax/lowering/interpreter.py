@@ -45,7 +45,7 @@ from .dynamic_sizes.padded import (
     refuse_fill,
     shortened,
 )
-from .effects import Cell, Program, Storage, settle
+from .effects import Cell, Program, Storage, View, settle
 from .op_memo import OpMemo
 from .resolve import Plan, Plans, Step, captured, label
 from .schema_body import run_body
@@ -156,10 +156,10 @@ class Walk:
         """Run one node and store its outputs."""
         run_step(step, self)
 
-    def storage(self, value: ir.Value) -> Storage:
+    def storage(self, value: ir.Value) -> Cell | View:
         """The storage of a tensor of this graph, created when it is first written or viewed."""
         found = self.env.get(value)
-        if not isinstance(found, Storage):
+        if not isinstance(found, Cell | View):
             found = self.env[value] = Cell(self.read(value))
         return found
 

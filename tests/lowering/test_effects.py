@@ -41,7 +41,7 @@ def test_writing_through_a_view_is_writing_in_numpy(name, traced):
 
 def test_a_view_of_several_storages():
     a, b = Cell(jnp.zeros((2, 2))), Cell(jnp.ones((1, 2)))
-    joined = View([a, b], lambda x, y: (np if isinstance(x, np.ndarray) else jnp).concatenate([x, y]))
+    joined = View([a, b], _joined)
     joined.set(jnp.arange(6.0).reshape(3, 2))
     np.testing.assert_array_equal(a.get(), [[0, 1], [2, 3]])
     np.testing.assert_array_equal(b.get(), [[4, 5]])
@@ -108,3 +108,57 @@ def test_a_chain_of_views_and_writes_costs_each_step_the_same():
     assert len(traced.eqns) < 6 * length
     for found in jax.jit(chain)(start):
         np.testing.assert_array_equal(found, start + length)
+
+
+def test_slices_of_slices_nest_deeply():
+    """A depth of 600 ended in a RecursionError."""
+    depth = 600
+
+    def write(x):
+        cell = last = Cell(x)
+        for _ in range(depth):
+            last = View([last], lambda x: x[1:])
+        last.set(last.get() + 1)
+        return last.get(), cell.get()
+
+    x = np.arange(depth + 4, dtype=np.float32)
+    part, whole = jax.jit(write)(x)
+    np.testing.assert_array_equal(part, x[depth:] + 1)
+    np.testing.assert_array_equal(whole, [*x[:depth], *(x[depth:] + 1)])
+
+
+def test_halves_that_are_joined_again_cost_each_level_the_same():
+    """A write went through each of both halves of each level: 2**60 ways."""
+    cell = last = Cell(jnp.arange(8.0))
+    for _ in range(60):
+        last = View([View([last], lambda x: x[4:]), View([last], lambda x: x[:4])], _joined)
+    last.set(last.get() * 10)
+    np.testing.assert_array_equal(cell.get(), np.arange(8) * 10)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_views_of_several_storages_at_random_are_positions_in_memory(seed):
+    draw = np.random.default_rng(seed)
+    memory = np.arange(16, dtype=np.float32)
+    known: list[tuple[Cell | View, np.ndarray]] = [(Cell(jnp.asarray(p * 1.0)), p) for p in np.split(np.arange(16), 2)]
+    for step in range(40):
+        (one, here), (other, there) = (known[draw.integers(len(known))] for _ in range(2))
+        at = int(draw.integers(len(here)))
+        if step % 4 == 0 and at:
+            known.append((View([one], lambda x, at=at: x[:at]), here[:at]))
+        elif step % 4 == 1:
+            known.append((View([one], lambda x: x[::-1]), here[::-1]))
+        elif step % 4 == 2 and not set(here) & set(there):
+            known.append((View([one, other], _joined), np.concatenate([here, there])))
+        memory[here] = memory[here] * 2 + step
+        one.set(one.get() * 2 + step)
+        np.testing.assert_array_equal(other.get(), memory[there])
+        memory %= 512
+        for root, positions in known[:2]:
+            root.set(jnp.asarray(memory[positions]))
+    for storage, positions in known:
+        np.testing.assert_array_equal(storage.get(), memory[positions])
+
+
+def _joined(x, y):
+    return (np if isinstance(x, np.ndarray) else jnp).concatenate([x, y])
