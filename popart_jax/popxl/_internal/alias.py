@@ -21,21 +21,37 @@ def shared_pairs(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
     return [(value, node.outputs[r]) for i, r in places if (value := node.inputs[i]) is not None]
 
 
+class Storages:
+    """Which values are known to be on one storage: each leads to one of them, the root."""
+
+    def __init__(self) -> None:
+        self._parents: dict[ir.Value, ir.Value] = {}
+
+    def root(self, value: ir.Value) -> ir.Value:
+        """The value that stands for the storage of `value`."""
+        while (parent := self._parents.get(value)) is not None:
+            grandparent = self._parents.get(parent)
+            if grandparent is not None:
+                self._parents[value] = grandparent
+            value = parent
+        return value
+
+    def join(self, root: ir.Value, other: ir.Value) -> None:
+        """Put the storage of one root, the second, on that of the first."""
+        if root is not other:
+            self._parents[other] = root
+
+
 def alias_sets(graph: Graph) -> dict[str, set[str]]:
     """Tensor id -> ids of all tensors on the same storage (itself included), for tensors that share any."""
-    parent: dict[str, str] = {}
-
-    def root(x: str) -> str:
-        while parent.setdefault(x, x) != x:
-            x = parent[x]
-        return x
-
+    storages, values = Storages(), dict[ir.Value, None]()
     for op in graph._ops.values():
         for value, result in shared_pairs(op._node):
-            parent[root(result.name or "")] = root(value.name or "")
-    groups: dict[str, set[str]] = {}
-    for name in list(parent):
-        groups.setdefault(root(name), set()).add(name)
+            storages.join(storages.root(value), storages.root(result))
+            values |= {value: None, result: None}
+    groups: dict[ir.Value, set[str]] = {}
+    for value in values:
+        groups.setdefault(storages.root(value), set()).add(value.name or "")
     return {name: group for group in groups.values() for name in group}
 
 

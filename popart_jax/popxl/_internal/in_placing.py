@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from .alias import shared_pairs
+from .alias import Storages, shared_pairs
 from .enums import TensorType
 from .operands import op_of, tensor_of
 from .pattern_rules import inplace_forms, is_view, shared_operands, turn_in_place
@@ -40,7 +40,7 @@ class InPlacing:
     def __init__(self, graph: Any, ops: Iterable[Any]) -> None:
         self._graph = graph
         self._order = {op.id: k for k, op in enumerate(ops)}
-        self._parents: dict[ir.Value, ir.Value] = {}
+        self._joined = Storages()
         self._storages: dict[ir.Value, _Storage] = {}
         for op in graph._ops.values():
             for value, result in shared_pairs(op._node):
@@ -82,16 +82,8 @@ class InPlacing:
                     self._graph._topo_cons.insert(reader, op)
             storage.unordered = [op]
 
-    def _root(self, value: ir.Value) -> ir.Value:
-        while (parent := self._parents.get(value)) is not None:
-            grandparent = self._parents.get(parent)
-            if grandparent is not None:
-                self._parents[value] = grandparent
-            value = parent
-        return value
-
     def _of(self, value: ir.Value) -> _Storage:
-        root = self._root(value)
+        root = self._joined.root(value)
         if root not in self._storages:
             readers = [op_of(node) for node, _ in root.uses()]
             kept = root.is_graph_output() or tensor_of(root) in self._graph._by_ref_inputs
@@ -102,11 +94,11 @@ class InPlacing:
     def _join(self, value: ir.Value, result: ir.Value) -> None:
         """Two tensors are on one storage from now on; the larger one takes the other in."""
         large, small = self._of(value), self._of(result)
-        roots = [self._root(value), self._root(result)]
+        roots = [self._joined.root(value), self._joined.root(result)]
         if large is small:
             return
         if len(large.readers) < len(small.readers):
             large, small, roots = small, large, roots[::-1]
         large.join(small)
-        self._parents[roots[1]] = roots[0]
+        self._joined.join(*roots)
         del self._storages[roots[1]]
