@@ -54,13 +54,13 @@ def in_place_pairs(graph: Graph) -> list[tuple[int, int]]:
 def written_storages(graph: Graph) -> list[list[tuple[Op, Tensor, bool]]]:
     """For each storage that is written: its users in node order, through which tensor, and whether they write."""
     shared = alias_sets(graph)
-    uses: dict[str, list[tuple[Op, Tensor, bool]]] = {}
+    uses: dict[str | int, list[tuple[Op, Tensor, bool]]] = {}
     for node in graph._graph:
         op, effect = op_of(node), effect_of(node)
         written = {i for i, _ in (() if effect is None else effect.writes)}
         for i, t in op._inputs().items():
-            key = min(shared.get(t.id, {t.id}))
-            uses.setdefault(key, []).append((op, t, i in written))
+            group = shared.get(t.id)
+            uses.setdefault(t.id if group is None else id(group), []).append((op, t, i in written))
     return [found for found in uses.values() if any(writes for *_, writes in found)]
 
 
