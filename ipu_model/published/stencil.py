@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ipu_model.published.formula import Formula, known
+from ipu_model.published.formula import FIXED, Formula, known
 from ipu_model.published.hardware import system_size
 from ipu_model.published.words import numbers, repeats
 from ipu_model.target import Target
@@ -16,6 +16,13 @@ from ipu_model.target import Target
 BLUR_STEPS = 200
 WEAK_SIDE = 780.0  # pixels per side and IPU in the weak scaling runs, inferred from their times
 MIDDLE_SIDE = 980.0  # side of the test image whose size is not published, inferred likewise
+#: Vectors that hold the four channels of a pixel.
+VECTORS = {"half4": 1, "float2": 2, "scalar float": 4}
+# Instructions of a vertex that a compiler makes. For a vector of the blur: nine loads, the arithmetic that the source
+# counts (52 operations for four channels), a store. For a cell of the heat equation, whose arithmetic goes beside its
+# loads: those of its neighbours and of itself, a store. Each loop steps, compares and branches besides.
+VECTOR_INSTRUCTIONS, PIXEL_INSTRUCTIONS = 9 + 13 + 1, 8
+HEAT_INSTRUCTIONS = 4
 BYTES = {"half4": 8, "float2": 16, "scalar float": 16}  # of one pixel of four channels
 BLUR_FLOPS = 52  # per pixel: four channels, a symmetric 3x3 kernel
 HEAT = {2: (6.0, 20.1), 3: (8.0, 29.1)}  # operations and bytes per cell that the source counts
@@ -74,8 +81,9 @@ def _cut(width: float, height: float, count: int) -> float:
     return (width / rows if columns > 1 else 0.0) + (height / columns if rows > 1 else 0.0)
 
 
-def _kind(vector: str) -> str:
-    return vector if vector in ("half4", "float2") else "float"
+def _blur_instructions(vector: str) -> int:
+    """Instructions for a pixel of four channels."""
+    return VECTOR_INSTRUCTIONS * VECTORS.get(vector, 4) + PIXEL_INSTRUCTIONS
 
 
 def _blur(vector: str, width: float, height: float, times: float, count: int, target: Target) -> Formula:
@@ -101,12 +109,10 @@ def _blur_step(part: str, vector: str, width: float, height: float, count: int, 
     if "pre-exchange" in part:
         return {"stencil.pack_pixel": border, "stencil.pack_byte": border * size, "stencil.pack_base": 1.0}
     if "post-exchange" in part:
-        square = border**2
-        return {
-            "stencil.unpack_pixel": border, "stencil.unpack_square": square, "stencil.unpack_byte": border * size,
-        }  # fmt: skip
+        # the picture and its borders are brought together in one tensor
+        return {FIXED: pixels * size / target.memcpy_bytes_per_cycle, "stencil.unpack_pixel": border}
     if "compute" in part:
-        return {f"stencil.compute_{_kind(vector)}": pixels, "stencil.compute_base": 1.0}
+        return {"stencil.compute": pixels * _blur_instructions(vector), "stencil.compute_base": 1.0}
     return {"stencil.exchange": target.exchange_setup_cycles + border * size / target.exchange_bytes_per_cycle}
 
 
@@ -121,8 +127,8 @@ def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: T
             return known(math.prod(extents) <= cells)
         return known(cells if "cells" in unit else cells ** (1 / order))
     cells = math.prod(extents)
-    # bound by memory: a cell costs alike in two and three dimensions
-    quantities = {"stencil.heat_cell": _share(cells, count, target)}
+    instructions = 2 * order + 1 + HEAT_INSTRUCTIONS
+    quantities = {"stencil.heat": _share(cells, count, target) * instructions}
     if count > 1:
         # slabs: the outer IPUs have one neighbour, those between them two
         quantities["stencil.heat_links"] = 1.0
@@ -162,7 +168,7 @@ def _step_fractions(config: Mapping[str, Any], what: str, vector: str, count: in
         halo = quantities["stencil.lbm_halo"] * fitted.get("stencil.lbm_halo", 1.0) / total
         return known(1 - halo if re.search(r"in (compute|arithmetic)", what) else halo)
     pixels = _share(math.prod(largest), count, target)
-    compute = pixels * fitted.get(f"stencil.compute_{_kind(vector)}", 1.0)
+    compute = pixels * _blur_instructions(vector) * fitted.get("stencil.compute", 1.0)
     total = compute
     for part in ("pre-exchange", "post-exchange", "exchange", "sync"):
         total += Formula((_blur_step(part, vector, *largest, count, target),))(target)

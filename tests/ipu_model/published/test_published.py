@@ -175,6 +175,23 @@ def test_stencils_scale_with_the_grid():
     assert published.predict(heat(8000)) == pytest.approx(4 * published.predict(heat(4000)), rel=0.01)
 
 
+def test_a_pixel_and_a_cell_cost_the_instructions_of_their_vertices():
+    def blur(vector):
+        figure = {"family": "memory_bound", "what": "Gaussian blur step: compute", "unit": "cycles",
+                  "precision": "fp32", "hardware": "GC2, 1 IPU",
+                  "config": {"image": "2200x1122", "vector": vector}}  # fmt: skip
+        return published.model(figure).alternatives[0]["stencil.compute"]
+
+    pixels = 2200 * 1122 / target.get("mk1").machine.tiles
+    assert [round(blur(v) / pixels) for v in ("half4", "float2", "scalar float")] == [31, 54, 100]
+    flat, cube = (
+        {"family": "memory_bound", "what": "run time", "unit": "s", "precision": "fp32", "hardware": "GC200, 1 IPU",
+         "config": {"equation": "heat", "grid": grid}} for grid in ("4096x4096", "256x256x256")
+    )  # fmt: skip
+    # seven loads where the plane has five, beside a store and three for the loop
+    assert published.predict(cube) / published.predict(flat) == pytest.approx(11 / 9)
+
+
 def test_predictions_are_differentiable():
     figure = row("conv", CONV)
     model, chip = published.model(figure), published.target_of(figure)
