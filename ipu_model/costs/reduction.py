@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from ipu_model.cost import cdiv
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.planner.plan import Plan
@@ -19,7 +17,6 @@ OPERATIONS = {
     "reduce_sum": "ADD", "reduce_prod": "MUL", "reduce_max": "MAX", "reduce_min": "MIN", "reduce_and": "AND",
     "reduce_or": "OR", "argmax": "MAX", "argmin": "MIN",
 }  # fmt: skip
-LITTLE = 2048  # bytes of a tile up to which padding is looked at
 GRAINS = (8, 128)  # bytes that rows may be padded to: a vector, and the least that a tile gets of a tensor
 SLOWER = {"argmax": 3.0, "argmin": 3.0}
 
@@ -52,13 +49,10 @@ def _plan(shape: tuple[int, ...], axes: tuple[int, ...], data: str, operation: s
     """The plan for a tensor dealt out in order, or the cheaper one of rows that are padded to whole grains.
 
     The library prices rows that begin in the middle of a vector or of a tile up to twenty times as much. What computes
-    a tensor in a program leaves its rows whole, so no reduction is dearer than that of the next larger tensor. Tiles
-    that hold much have few such rows.
+    a tensor in a program leaves its rows whole, so no reduction is dearer than that of the next larger tensor.
     """
     last, tiles = shape[-1] * SIZES[data], target.machine.tiles
-    shapes = [shape]
-    if math.prod(shape) * SIZES[data] <= LITTLE * tiles:
-        shapes += ((*shape[:-1], cdiv(last, grain) * grain // SIZES[data]) for grain in GRAINS)
+    shapes = [shape, *((*shape[:-1], cdiv(last, grain) * grain // SIZES[data]) for grain in GRAINS)]
     if 2 * shape[0] > tiles:
         shapes += [(cdiv(shape[0], tiles) * tiles, *wide[1:]) for wide in shapes[1:]]
     plans = [plan_reduction(each, axes, target, data, operation) for each in dict.fromkeys(shapes)]

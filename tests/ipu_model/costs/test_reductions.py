@@ -20,6 +20,8 @@ def cycles(fn, *shape, dtype="float16"):
         (jnp.sum, 0, (64, 65), (64, 128)),
         (jnp.max, 1, (1473, 64), (2944, 64)),
         (jnp.argmax, 1, (64, 31), (64, 32)),
+        (jnp.min, 0, (3312, 27847), (3312, 27848)),  # 125 kB on a tile
+        (jnp.max, 0, (449, 19805), (449, 19808)),
     ],
 )
 def test_rows_that_fill_no_tile_cost_no_more_than_longer_ones(fn, axis, odd, even):
