@@ -45,6 +45,7 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     if re.search(FRACTIONS, what):
         return _step_fractions(config, what, usual, count, target)
     if "blur" in what and ("vector" in config or "convolution" not in what):
+        _check_kernel(config, what)
         width, height, assumed = _image(config, count)
         vector = str(config.get("vector", usual)).lower()
         assumed += () if "vector" in config else (f"vectors: {vector}",)
@@ -55,6 +56,25 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
         made = _blur(vector, width, height, times, count, target)
         return dataclasses.replace(made, assumed=assumed)
     return None
+
+
+def _check_kernel(config: Mapping[str, Any], what: str) -> None:
+    """Refuse a blur of other neighbours or channels than the measured vertex has.
+
+    Raises
+    ------
+    ValueError
+        When the row names them.
+    """
+    said = re.search(r"\b(\d{1,2}) ?x ?(\d{1,2})\b", what)
+    kernel = numbers(config.get("kernel", said[0] if said else "3x3"))
+    named = re.search(r"(\d+)[- ]channels?", what)
+    channels = numbers(config.get("channels", named[1] if named else 4))
+    if set(kernel) != {3.0} or channels != [4.0]:
+        raise ValueError(
+            f"{what!r}: kernel {kernel}, channels {channels}; blurs of 3 x 3 on 4 channels are priced, others as "
+            "'convolution'"
+        )
 
 
 def _image(config: Mapping[str, Any], count: int) -> tuple[float, float, tuple[str, ...]]:

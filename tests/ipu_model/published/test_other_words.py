@@ -239,3 +239,13 @@ def test_stacks_of_recurrent_layers_are_refused():
     for more in ({"layers": 2}, {"bidirectional": True}):
         with pytest.raises(ValueError, match="a recurrent layer alone"):
             answer("rnn", "total cycles", "cycles", op="lstm", params={**sizes, **more})
+
+
+@pytest.mark.parametrize(
+    ("what", "config"),
+    [("Gaussian blur 5x5, 200 iterations", {}), ("Gaussian blur", {"kernel": 7}), ("Gaussian blur, 3 channels", {})],
+)
+def test_blurs_of_other_kernels_are_refused(what, config):
+    # they were answered as the blur of 3 x 3 on four channels
+    with pytest.raises(ValueError, match="blurs of 3 x 3 on 4 channels"):
+        answer("memory_bound", what, "s", "GC2, 1 IPU", image="1000x1000", vector="half4", **config)
