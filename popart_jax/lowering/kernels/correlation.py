@@ -35,6 +35,14 @@ from .either import either
 _MANY_TAPS = 64
 _MANY_PRODUCTS, _MANY_BY_CHANNEL = 4_000_000, 1_000_000
 """Multiplications from which the library is faster: it makes a primitive and another buffer at each call."""
+_MANY_OF_IMAGES = 600_000
+"""The same for first layers: up to 4 channels and 16 filters, or 3 channels and 32 filters.
+
+XLA's convolution vectorises these badly. In us, XLA's and the library (AMD EPYC, 230 layers of random shapes): 64 x 64
+x 3 to 20 by 3 x 3 667 and 125, 48 x 96 x 3 to 24 766 and 121, 2 times 48 x 48 x 3 to 32 312 and 130, 160 x 224 x 3 to
+16 at stride 2 304 and 139, 64 x 64 x 1 to 16 108 and 56; but 48 x 160 x 3 to 48 57 and 128, 24 x 24 x 1 to 28 22 and
+71. mtcnn's second stage takes 0.69 of the time, its third 0.73.
+"""
 _MANY_PLACES, _MANY_FOR_PRODUCTS = 16, 1000
 """Below, the time goes into reordering the weights, which the library does at each call; XLA's products do not.
 
@@ -89,9 +97,17 @@ def suits_library(x: Any, w: Any, group: int, win: Window) -> bool:
     """
     places, depthwise_ = x.shape[0] * math.prod(win.positions), is_depthwise(x, w, group, win)
     least = _MANY_FOR_PRODUCTS if _is_pointwise(group, win) else _MANY_PLACES
-    enough = places * w.size >= (_MANY_BY_CHANNEL if depthwise_ else _MANY_PRODUCTS) and places >= least
+    many = _MANY_BY_CHANNEL if depthwise_ else _MANY_OF_IMAGES if _is_first(w, group, win) else _MANY_PRODUCTS
+    enough = places * w.size >= many and places >= least
     wide = depthwise_ or (w.shape[-1] // group >= _FEW_FILTERS and (group == 1 or w.shape[-2] > 1))
     return bool(enough and wide and x.dtype == w.dtype == np.float32)
+
+
+def _is_first(w: Any, group: int, win: Window) -> bool:
+    """Whether it is a convolution over an image's few channels whose filters are few too."""
+    *kernel, channels, filters = w.shape
+    few = (channels <= 4 and filters <= 16) or (channels == 3 and filters <= 32)
+    return group == 1 and len(kernel) == 2 and few and not _is_pointwise(group, win)
 
 
 def _is_pointwise(group: int, win: Window) -> bool:
