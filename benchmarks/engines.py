@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import jax
 import numpy as np
+import onnx
+import onnx_ir as ir
 
 import popart_jax as popart
+from popart_jax.lowering.passes.compiler import compiler_options
 
 from .networks import Network
-from .startup_programs import CONVOLUTIONS
 
 Call = Callable[[], np.ndarray]
 Model = bytes | Path
@@ -58,10 +60,10 @@ def by_hand_inference(network: Network) -> Call:
     return lambda: np.asarray(fn(params, x))
 
 
-def options_by_hand(network: Network) -> dict[str, str] | None:
-    """XLA's options that suit a hand-written network."""
-    convolutional = any(v.ndim == 4 for v in network.params.values())
-    return CONVOLUTIONS if convolutional and jax.default_backend() == "cpu" else None
+def options_by_hand(network: Network) -> dict[str, str]:
+    """XLA's options for a hand-written network: those that we found best for such graphs, and give ours."""
+    graph = ir.from_proto(onnx.load_from_string(network.model)).graph
+    return compiler_options(graph, training=False, platform=jax.default_backend())
 
 
 def onnxruntime_inference(model: Model, feed: Mapping[str, np.ndarray]) -> Call:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 
 import jax
+import onnx
+import onnx_ir as ir
 import pytest
+from onnx import helper
 
 from popart_jax._compat.jax import compile_with
 from popart_jax.lowering.on_load import stages
 from popart_jax.lowering.passes import autotune, compiler
 
-OURS = [*autotune.CANDIDATES["cpu"], compiler._ONE_BY_ONE, compiler._WIDE, stages._RUNS_ONCE]
+OURS = [*autotune.CANDIDATES["cpu"], compiler._ONE_BY_ONE, compiler._NONE, compiler._WIDE, stages._RUNS_ONCE]
 LOWERED = jax.jit(lambda x: x + 1).lower(1.0)
 
 
@@ -44,3 +47,13 @@ def test_an_option_of_another_release_is_left_out_and_the_others_stay(unknown, c
 def test_a_value_of_another_type_is_an_error():
     with pytest.raises(Exception, match="'false' is not a valid bool value"):
         compile_with(LOWERED, {"xla_cpu_enable_fast_math": "false"})
+
+
+@pytest.mark.parametrize(("group", "chosen"), [(1, compiler._ONE_BY_ONE), (4, compiler._NONE)])
+def test_networks_of_grouped_convolutions_are_computed_without_ynnpack(group, chosen):
+    weights = helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4, 4 // group, 3, 3])
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "xy")
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=group)
+    graph = ir.from_proto(helper.make_model(helper.make_graph([node], "g", [x, weights], [y]))).graph
+    assert compiler.compiler_options(graph, training=False, platform="cpu") == chosen
+    assert compiler.compiler_options(graph, training=True, platform="cpu") == {}
