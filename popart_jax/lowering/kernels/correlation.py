@@ -33,7 +33,7 @@ from .depthwise_last import depthwise, with_channels
 from .either import either
 
 _MANY_TAPS = 64
-_MANY_PRODUCTS, _MANY_BY_CHANNEL = 4_000_000, 1_000_000
+_MANY_PRODUCTS, _MANY_BY_CHANNEL = 4_000_000, 3_000_000
 """Multiplications from which the library is faster: it makes a primitive and another buffer at each call."""
 _MANY_OF_IMAGES = 600_000
 """The same for first layers: up to 4 channels and 16 filters, or 3 channels and 32 filters.
@@ -43,15 +43,16 @@ x 3 to 20 by 3 x 3 667 and 125, 48 x 96 x 3 to 24 766 and 121, 2 times 48 x 48 x
 16 at stride 2 304 and 139, 64 x 64 x 1 to 16 108 and 56; but 48 x 160 x 3 to 48 57 and 128, 24 x 24 x 1 to 28 22 and
 71. mtcnn's second stage takes 0.69 of the time, its third 0.73.
 """
-_MANY_PLACES, _MANY_FOR_PRODUCTS = 16, 1000
+_MANY_PLACES, _MANY_FOR_PRODUCTS = 16, 4000
 """Below, the time goes into reordering the weights, which the library does at each call; XLA's products do not.
 
 In ms, XLA's product and the library: 7 x 7 x 2,048 to 512 0.90 and 1.49, 960 to 320 0.27 and 0.47, 320 to 1,280 0.44
 and 0.60; 14 x 14 x 1,024 to 256 0.81 and 0.82, 96 to 576 0.39 and 0.34.
 
-In whole networks up to a thousand places are faster as products. On another processor (2 MB of L2 cache a core)
-mobilenetv2 b1 takes 0.94 of the time, resnet50 b1 0.96, both at b8 as long; 11 others at 2 x 64 x 64 take 0.91 to 1.05,
-0.99 in the mean (`python -m benchmarks.against`).
+In whole networks up to some thousand places are faster as products. With this limit and 3 million products by channel,
+in place of 1,000 and a million, MobileNetV2 takes 0.93 of the time for one image and 0.99 for eight, MNASNet 0.90,
+MobileNetV3 0.92 to 0.96, six others 0.97 to 1.00 (AMD EPYC). On an Intel Xeon (2 MB of L2 cache a core) a limit of
+1,000 was measured: mobilenetv2 b1 0.94, 11 others at 2 x 64 x 64 0.91 to 1.05 (`python -m benchmarks.against`).
 """
 _FEW_FILTERS = 8
 """Below, the library multiplies vectors that are mostly padding."""
