@@ -78,6 +78,16 @@ def test_tree_regressor(aggregate: str) -> None:
           target_weights=[float(r[2][0]) for r in rows])  # fmt: skip
 
 
+@pytest.mark.parametrize("targets", [1, 2])
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+def test_leaves_with_several_weights_for_one_target(aggregate: str, targets: int) -> None:
+    trees = grown(tree.DecisionTreeRegressor, FEATURES @ np.arange(6.0))
+    rows = [(t, n, i % targets, float(w[0]) + i) for t, n, w in leaves(trees) for i in range(4)]
+    names, ids, target, weights = (list(c) for c in zip(*rows, strict=True))
+    check("TreeEnsembleRegressor", X, n_targets=targets, aggregate_function=aggregate, **nodes(trees),
+          target_treeids=names, target_nodeids=ids, target_ids=target, target_weights=weights)  # fmt: skip
+
+
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
 def test_tree_classifier(transform: str) -> None:
     trees = grown(tree.DecisionTreeClassifier, LABELS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,8 +115,16 @@ class _Places(dict[tuple[int, int], int]):
 _SHOWN = 20
 
 
-def by_node_ids(nodes: dict[str, Any], leaf: tuple[Any, Any, Any, Any], targets: int) -> Forest:
-    """A forest of the older operators: nodes and leaf weights are named by tree and node numbers."""
+def by_node_ids(
+    nodes: dict[str, Any],
+    leaf: tuple[Any, Any, Any, Any],
+    targets: int,
+    join: Callable[[float, float], float] = operator.add,
+) -> Forest:
+    """A forest of the older operators: nodes and leaf weights are named by tree and node numbers.
+
+    `join` makes one weight of two that a leaf has for the same target.
+    """
     names = list(zip(nodes["treeids"], nodes["nodeids"], strict=True))
     place = _Places(names)
     mode = np.asarray([_MODES.index(m) for m in nodes["modes"]], np.int32)
@@ -132,8 +141,9 @@ def by_node_ids(nodes: dict[str, Any], leaf: tuple[Any, Any, Any, Any], targets:
     roots = [int(own[np.asarray(nodes["treeids"]) == t][0]) for t in dict.fromkeys(nodes["treeids"])]
     weights, voting = np.zeros((len(names), targets)), np.zeros((len(names), targets), bool)
     for tree, node, target, weight in zip(*leaf, strict=True):
-        weights[place[tree, node], target] += weight
-        voting[place[tree, node], target] = True
+        at = place[tree, node], target
+        weights[at] = join(weights[at], weight) if voting[at] else weight
+        voting[at] = True
     missing = nodes["missing"] or np.zeros(len(names))
     values = _first(nodes["values_as_tensor"], nodes["values"])
     assert values is not None
@@ -141,6 +151,17 @@ def by_node_ids(nodes: dict[str, Any], leaf: tuple[Any, Any, Any, Any], targets:
         np.asarray(nodes["featureids"], np.int32), values, mode, ways[0], ways[1], np.asarray(missing, bool),
         np.zeros((len(names), 0)), np.asarray(roots), weights, voting,
     )  # fmt: skip
+
+
+def _joined(aggregate: str, targets: int) -> Callable[[float, float], float]:
+    """What ONNX Runtime makes of two weights that a leaf has for one target.
+
+    Of a single target it reads the first weight only. skl2onnx's `decision_leaf` and `decision_path` rely on that:
+    their leaves repeat their own number once for each class.
+    """
+    if targets == 1:
+        return lambda first, _: first
+    return {"MIN": min, "MAX": max}.get(aggregate, operator.add)
 
 
 @lowers("TreeEnsembleRegressor", 1, 3, domain=ML)
@@ -160,7 +181,9 @@ def tree_ensemble_regressor(
              "falsenodeids": nodes_falsenodeids, "featureids": nodes_featureids, "values": nodes_values,
              "values_as_tensor": nodes_values_as_tensor, "missing": nodes_missing_value_tracks_true}  # fmt: skip
     given = _first(target_weights_as_tensor, target_weights)
-    forest = by_node_ids(nodes, (target_treeids, target_nodeids, target_ids, given), n_targets or max(target_ids) + 1)
+    targets = n_targets or max(target_ids) + 1
+    leaf = (target_treeids, target_nodeids, target_ids, given)
+    forest = by_node_ids(nodes, leaf, targets, _joined(aggregate_function, targets))
     scores = forest.predict(floating(jnp.asarray(x)), aggregate_function)
     base = _first(base_values_as_tensor, base_values)
     return post(scores if base is None else scores + base.astype(scores.dtype), post_transform).astype(jnp.float32)
