@@ -39,8 +39,18 @@ def _check_shape(value: ir.Value, given: tuple[int, ...]) -> None:
         shown = ", ".join(str(d if isinstance(d, int) else d.value or "?") for d in value.shape)
         raise popart_exception(
             f"Input '{value.name}' has shape {list(given)}; the model declares [{shown}].\n"
-            "  fix: feed an array of that shape, or give the model a symbolic dimension there."
+            f"  fix: feed an array of that shape, or {_other_way(declared, given)}."
         )
+
+
+def _other_way(declared: list[int | None], given: tuple[int, ...]) -> str:
+    """How an array of another shape can be computed: a file with a fixed batch takes others in groups of that size."""
+    symbolic = "export the model with a symbolic dimension there"
+    first = declared[0] if declared and len(declared) == len(given) else None
+    others = all(d in (None, n) for d, n in zip(declared[1:], given[1:], strict=False))
+    if first is None or first == given[0] or not others:
+        return symbolic
+    return f"call the function for {first} at a time under jax.vmap (docs/tutorials/onnx.md has how), or {symbolic}"
 
 
 def _check_type(value: ir.Value, array: Any) -> None:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import numpy as np
 import onnx
 import pytest
@@ -99,3 +100,18 @@ def test_the_command_takes_them_too(layout: str, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", LAYOUTS[layout])
     main(["run", str(tmp_path / "m.onnx"), "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", str(tmp_path / "out")])
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "y.npy"), BASE * 2)
+
+
+def test_a_fixed_batch_takes_others_in_groups_of_its_size() -> None:
+    """The refusal says so, and only where groups would help."""
+    fixed = model("g (float[2,3] x) => (float[2,1] y) { y = MatMul(x, w) }", w=np.float32([[1], [2], [3]]))
+    call, parameters = popart.to_jax(fixed)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    with pytest.raises(popart.popart_exception, match=r"for 2 at a time under jax\.vmap"):
+        call(parameters, x)
+    grouped = jax.vmap(lambda group: call(parameters, group)["y"])(x.reshape(2, 2, 3))
+    np.testing.assert_array_equal(grouped.reshape(4, 1), x @ np.float32([[1], [2], [3]]))
+    for other in (np.zeros((2, 4)), np.zeros((4, 4)), np.zeros(3)):
+        with pytest.raises(popart.popart_exception, match="declares") as refused:
+            call(parameters, other.astype(np.float32))
+        assert "vmap" not in str(refused.value)
