@@ -15,6 +15,7 @@ from onnx import shape_inference
 from ..errors import popart_exception
 from ..logs import module_logger
 from ..model.dtypes import element_type
+from ..model.op_names import listed
 from ..model.tensor_info import _TensorInfoCore
 from . import known as memory
 from .description import UNKNOWN, Description, Operand, Type, describe
@@ -80,7 +81,7 @@ def infer(node: ir.Node, version: int) -> None:
     for value, (dtype, shape) in zip(node.outputs, _types(node, version), strict=False):
         if shape is not None and any(d < 0 for d in shape):
             raise popart_exception(
-                f"Output '{value.name}' of node '{node.name or ''}' has invalid shape, {list(shape)}. Values must be "
+                f"Output '{value.name}' of node '{node.name or ''}' has invalid shape, {listed(shape)}. Values must be "
                 "non-negative in each shape dimension."
             )
         set_type(value, dtype, shape)

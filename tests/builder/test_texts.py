@@ -71,7 +71,7 @@ REFUSED: list[Case] = [
     ("s contains a space : not valid shape string", lambda _: popart.TensorInfo("FLOAT", "(2, 3)")),
     ("Unsupported data type for initialized data (DOUBLE  [2 3])",
      lambda m: m.b.addInitializedInputTensor(np.zeros((2, 3)))),
-    ("Output 'Tile:0' of node '' has invalid shape, [-4, 3]. Values must be non-negative in each shape dimension.",
+    ("Output 'Tile:0' of node '' has invalid shape, [-4 3]. Values must be non-negative in each shape dimension.",
      Made.tiled),
     ("enableConvDithering must be a bool value", lambda m: m.b.setEnableConvDithering(m.conv(), 2)),
     ("Builder::setEnableConvDithering should only be called on convolutions but was given: Relu",

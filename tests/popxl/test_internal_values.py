@@ -118,6 +118,27 @@ def test_state_is_told_by_its_name(name, role):
         getattr(_ir.Tensor(name, _ir.TensorType.ActGrad, graph), f"is{role}Tensor")()
 
 
+@pytest.mark.parametrize("kind", ["addVarInit", "addConstInit"])
+def test_data_become_a_constant_of_other_values(kind):
+    graph = _ir.Ir().getMainGraph()
+    tensors, info = _ir.Tensors(graph), _ir.TensorInfo(popart.DataType.FLOAT, [2])
+    getattr(tensors, kind)("x", info, np.ones(2, np.float32))
+    relu = graph.createConnectedOp_ReluOp({0: "x"}, {0: "out"}, settings=_ir.Settings(graph, "relu"))
+    tensors.makeConstInit("x", np.full(2, 3, np.float32))
+    assert tensors.getIds(_ir.TensorType.Const) == ["x"]
+    assert relu.inTensor(0).hasTensorData()
+    np.testing.assert_array_equal(relu.inTensor(0).dataAsFloat32(), [3, 3])
+
+
+def test_an_input_of_a_taken_id_is_refused():
+    graph = _ir.Ir().createGraph(_ir.GraphId("g"))
+    info = _ir.TensorInfo(popart.DataType.FLOAT, [2])
+    graph.addInput("g/x", info)
+    with pytest.raises(popart.popart_exception, match="tensor g/x already in graph 'g'"):
+        graph.addInput("g/x", info)
+    assert graph.getInputIds() == ["g/x"]
+
+
 def test_tensors_of_a_graph_and_neighbours_of_its_operators():
     graph = _ir.Ir().getMainGraph()
     tensors, info = _ir.Tensors(graph), _ir.TensorInfo(popart.DataType.FLOAT, [2])

@@ -132,7 +132,7 @@ class Graph(AddsTensors):
         inputs = self._graph._graph.inputs
         given: list[Any] = [*([] if len(where) > 2 else [len(inputs)]), *where, False]
         index, tensor_id, info, overwrite = given[:4]
-        value = self._graph._new_value(tensor_id, info.shape(), Dtype.as_dtype(info.dataType()))
+        value = self._graph._new_value(self._fresh(tensor_id), info.shape(), Dtype.as_dtype(info.dataType()))
         _place(inputs, index, value, overwrite)
         Tensor._make(self._graph, value, info.metaShape())
 

@@ -113,11 +113,12 @@ class Tensors(AddsTensors):
         return next((i for i in _ids_around(name, scope) if i in self._graph._tensors), None)
 
     def makeConstInit(self, tensor_id: str, data: Any) -> None:
-        """A tensor without producer becomes a constant with these data; its readers stay."""
+        """A tensor without producer, with or without data, becomes a constant with these data; its readers stay."""
         old = self._graph.get_tensor(tensor_id)
         if old._value.producer() is not None:
             raise popart_exception(f"cannot make an existing tensor const init: {tensor_id} has a producer")
         del self._graph._tensors[tensor_id]
+        self._graph._graph.initializers.pop(tensor_id, None)
         info, old._value.name = old._pb_tensor.info, None
         self._add(tensor_id, TensorType.Const, info, getattr(data, "array", data))
         old._value.replace_all_uses_with(self._graph._tensors[tensor_id]._value, replace_graph_outputs=True)
