@@ -301,3 +301,13 @@ def test_a_graph_is_created_once():
     with pytest.raises(popart.popart_exception, match=r"^Graph\(g\) is already in Ir$"):
         handle.createGraph(_ir.GraphId("g"))
     assert "t" in handle.getGraph(_ir.GraphId("g"))
+
+
+def test_patterns_keep_operators_that_nobody_read():
+    ir = _ir.Ir()
+    graph, info = ir.getMainGraph(), _ir.TensorInfo(popart.DataType.FLOAT, [2])
+    graph.addVarInit("x", info, np.ones(2, np.float32))
+    for kind, read, made in (("IdentityOp", "x", "i"), ("ReluOp", "i", "last")):
+        getattr(graph, f"createConnectedOp_{kind}")({0: read}, {0: made}, settings=_ir.Settings(graph, kind))
+    ir.applyPreAliasPatterns(graph)
+    assert [(op.opType(), op.inId(0), op.outId(0)) for op in graph.getOps()] == [("Relu", "x", "last")]

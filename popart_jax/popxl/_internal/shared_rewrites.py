@@ -6,7 +6,7 @@ PopXL's tensors and operators are updated: tensors whose names still exist keep 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import onnx_ir as ir
@@ -36,7 +36,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     named, read = dict(graph._tensors), {v for node in nodes for v in node.inputs}
     shared = {v for n in nodes if WRITES in n.attributes or VIEWS in n.attributes for v in (*n.inputs, *n.outputs)}
     left = frozenset(node for node in nodes if _is_excluded(op_of(node), shared))
-    fixed = frozenset(graph._graph.initializers)
+    fixed = frozenset((*graph._graph.initializers, *_never_read(nodes)))
     log = sweep(graph._graph, rules, facts, mode="training", protected=fixed, left_alone=left)
     if not log.fired:
         return False
@@ -52,6 +52,12 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
         if t._value.meta.get("tensor") is not t or (producer is not None and producer.graph is None):
             graph._tensors.pop(name)
     return True
+
+
+def _never_read(nodes: Iterable[ir.Node]) -> Iterable[str]:
+    """Results of operators that nobody reads: patterns remove what they replace, not what was unused before."""
+    unread = (n for n in nodes if not any(o.uses() or o.is_graph_output() for o in n.outputs))
+    return (o.name for n in unread for o in n.outputs if o.name)
 
 
 # --- operators that no rewrite may change -------------------------------------------------------------------------
