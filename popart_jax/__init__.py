@@ -6,10 +6,10 @@ the package is quick and starts nothing.
 
 import lazy_loader as _lazy
 
-from ._collector import without_collector as _without_collector
 from ._compat.onnx_ir import import_lean as _import_lean
-from ._neighbours import load_ours as _load_ours
-from ._random_state import random_state_kept as _random_state_kept
+from ._process.collector import without_collector as _without_collector
+from ._process.neighbours import load_ours as _load_ours
+from ._process.random_state import random_state_kept as _random_state_kept
 
 _load_ours()
 _import_lean()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from . import _with_jax as _with_jax  # isort: skip
+from ._process import _with_jax as _with_jax  # isort: skip
 
 import jax
 import numpy as np

@@ -10,7 +10,7 @@ import contextlib
 import math
 from collections.abc import Generator, Sequence
 
-from ._memory import memory_allowed
+from ._process.memory import memory_allowed
 from .errors import popart_exception
 
 _NODES = 200_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from popart_jax import _memory
+from popart_jax._process import memory
 
 _NONE = 9223372036854771712  # what version 1 says where nothing is set
 
@@ -21,8 +21,8 @@ def group(folder: Path, **files: object) -> None:
 
 def allowed(tmp_path: Path, listing: str) -> tuple[int, int]:
     (tmp_path / "listing").write_text(listing, encoding="ascii")
-    found = _memory.groups_at(tmp_path / "groups", tmp_path / "listing")
-    return _memory.memory_allowed(found), _memory.memory_free(found)
+    found = memory.groups_at(tmp_path / "groups", tmp_path / "listing")
+    return memory.memory_allowed(found), memory.memory_free(found)
 
 
 @pytest.mark.parametrize("where", ["job/step", "job", ""])
@@ -47,7 +47,7 @@ def test_version_1(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("listing", ["", "nonsense", "4:cpu:/a\n", "0::/../../..\n", "0::/gone\n"])
 def test_no_group_is_the_machine(tmp_path: Path, listing: str) -> None:
-    assert allowed(tmp_path, listing)[0] == _memory.memory_allowed(())
+    assert allowed(tmp_path, listing)[0] == memory.memory_allowed(())
 
 
 @pytest.mark.processes

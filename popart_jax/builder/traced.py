@@ -54,7 +54,7 @@ def _has_shape(node: Description) -> bool:
 
 
 def _trace(node: Description) -> Sequence[Type]:
-    from .._with_jax import jax  # imported late, as a builder alone does not need JAX; isort: skip
+    from .._process._with_jax import jax  # imported late, as a builder alone does not need JAX; isort: skip
 
     from .._compat.jax import enable_x64
     from ..lowering.interpreter import Settings, evaluate

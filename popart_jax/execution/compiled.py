@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from .._compat.jax import compile_with, forget_effects, setting
-from .._heap import give_back
+from .._process.heap import give_back
 from ..errors import popart_exception
 from ..limits import limits
 from ..lowering.full_precision import full_precision

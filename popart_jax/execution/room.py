@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .._heap import keep, kept
-from .._memory import memory_free
+from .._process.heap import keep, kept
+from .._process.memory import memory_free
 from ..limits import limits
 
 _MUCH = 32 << 20

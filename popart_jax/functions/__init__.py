@@ -2,6 +2,6 @@
 
 import lazy_loader as _lazy
 
-from .. import _with_jax as _with_jax
+from .._process import _with_jax as _with_jax
 
 __getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)

@@ -15,8 +15,8 @@ import numpy as np
 import onnx_ir as ir
 from jax.sharding import Mesh
 
-from .._collector import without_collector
 from .._compat.jax import Tracer
+from .._process.collector import without_collector
 from ..errors import SizeUnknownError, popart_exception
 from ..execution.stored import beside_jax
 from ..execution.stored.described import Undescribed

@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 
-from .._collector import without_collector
 from .._compat.jax import compute_in_callers_thread
+from .._process.collector import without_collector
 from ..lowering.checks.known_attributes import check_attributes
 from ..lowering.dynamic_sizes.bounds import set_bounds
 from ..lowering.passes import rewrite_for_kernels, size_masks

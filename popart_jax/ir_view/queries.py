@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 import patterns
 
-from .._collector import without_collector
+from .._process.collector import without_collector
 from ..model.op_names import describe
 from . import batch_serial, needed_patterns, nodes
 from .facts import BatchSerialisation, IrFacts, TensorType

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 import patterns
 
-from .._collector import without_collector
+from .._process.collector import without_collector
 from ..autodiff import is_float
 from ..ops import facts as operator_facts
 from . import (

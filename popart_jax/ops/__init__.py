@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import _with_jax as _with_jax
+from .._process import _with_jax as _with_jax
 from .custom import custom_op as custom_op
 from .operator import ZERO_GRADIENT as ZERO_GRADIENT
 from .operator import Gradient as Gradient

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._jnp import jnp
+from .._process.jnp import jnp
 from .base import Optimizer
 from .rules import Reduction, Rule, Weight, rule_for
 

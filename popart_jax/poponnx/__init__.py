@@ -9,7 +9,7 @@ from typing import Any
 
 import popart_jax as _popart
 
-from .. import _with_jax as _with_jax
+from .._process import _with_jax as _with_jax
 from ..session.older import IdentityLoss as IdentityLoss
 from ..session.older import L1Loss as L1Loss
 from ..session.older import NllLoss as NllLoss

@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from .._collector import without_collector
 from .._compat.jax import compute_in_callers_thread
+from .._process.collector import without_collector
 from ..enums import DeviceType
 from ..errors import popart_exception
 from ..execution.placement import to_host

@@ -2,7 +2,7 @@
 
 import lazy_loader as _lazy
 
-from .._random_state import random_state_kept as _random_state_kept
+from .._process.random_state import random_state_kept as _random_state_kept
 
 _import, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
 __getattr__ = _random_state_kept()(_import)

@@ -13,7 +13,7 @@ import numpy as np
 from .. import model
 from .. import session as later
 from .._calls import checked
-from .._collector import without_collector
+from .._process.collector import without_collector
 from ..enums import IrSerializationFormat, SyntheticDataMode
 from ..errors import logs_errors_of_methods, popart_exception, popart_runtime_error
 from ..timings import FIRST_RUN

@@ -36,7 +36,7 @@ from .start import RECORD, Asked, Place, Start
 from .start_training import TrainingStart
 
 _OURS = ("POP",)
-_WITH_JAX = f"{__name__.split('.')[0]}._with_jax"
+_WITH_JAX = f"{__name__.split('.')[0]}._process._with_jax"
 _EXTERNAL = b"location"
 _OPTIMIZERS = (type(None), SGD, ConstSGD, Adam, Adaptive)
 _DEVICES = (DeviceType.Cpu, DeviceType.IpuModel)

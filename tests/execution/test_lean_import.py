@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import popart_jax as popart
-from popart_jax import _collector
+from popart_jax._process import collector
 
 pytestmark = pytest.mark.processes
 
@@ -123,13 +123,13 @@ def test_a_session_starts_without_the_collector() -> None:
 @pytest.mark.parametrize("frozen", [0, 7])
 def test_what_a_large_import_leaves_counts_as_old(monkeypatch: pytest.MonkeyPatch, frozen: int) -> None:
     """Or the next two collections would each traverse it; what the program has frozen stays frozen."""
-    monkeypatch.setattr(_collector, "_LARGEST", "lean_large")
+    monkeypatch.setattr(collector, "_LARGEST", "lean_large")
     monkeypatch.setattr(gc, "get_freeze_count", lambda: frozen)
     moved: list[str] = []
     monkeypatch.setattr(gc, "freeze", lambda: moved.append("freeze"))
     monkeypatch.setattr(gc, "unfreeze", lambda: moved.append("unfreeze"))
     for _ in range(2):  # the second imports nothing
-        with _collector.without_collector():
+        with collector.without_collector():
             monkeypatch.setitem(sys.modules, "lean_large", sys)
     assert moved == ([] if frozen else ["freeze", "unfreeze"])
     assert gc.isenabled()

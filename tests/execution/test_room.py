@@ -9,7 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from popart_jax import _heap, buffers
+from popart_jax import buffers
+from popart_jax._process import heap
 from popart_jax.errors import popart_exception
 from popart_jax.execution import placement, room
 from popart_jax.execution.room import Room
@@ -18,7 +19,7 @@ PROGRAM = """
 import resource
 import numpy as np
 import popart_jax as popart
-from popart_jax import _heap
+from popart_jax._process import heap
 
 builder = popart.Builder()
 x = builder.addInputTensor("FLOAT", [4096, 8])
@@ -35,7 +36,7 @@ for _ in range(3):
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(4):
     session.run(stepio)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, _heap.kept())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, heap.kept())
 """
 PAGES = 64 << 20 >> 12
 
@@ -50,7 +51,7 @@ def faults_and_kept(**environment: str) -> tuple[int, int]:
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(_heap._counters() is None, reason="not this C library")
+@pytest.mark.skipif(heap._counters() is None, reason="not this C library")
 def test_a_program_keeps_its_memory_between_runs() -> None:
     """In most processes; in one of five a few blocks are taken anew, perhaps where another thread of XLA allocates."""
     tries = [faults_and_kept() for _ in range(4)]
@@ -58,7 +59,7 @@ def test_a_program_keeps_its_memory_between_runs() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(_heap._counters() is None, reason="not this C library")
+@pytest.mark.skipif(heap._counters() is None, reason="not this C library")
 def test_what_the_user_told_the_c_library_counts() -> None:
     faults, _ = faults_and_kept(MALLOC_MMAP_THRESHOLD_="1000000")
     assert faults > 2 * PAGES

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..._compat.jax import Tracer
-from ..._memory import memory_free
+from ..._process.memory import memory_free
 from ...errors import popart_exception
 from ...limits import limits
 from ...ops.arrays import Array, as_results

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from onnx import serialization
 from onnx_ir.passes.common import InlinePass
 
-from ..._collector import without_collector
 from ..._compat.onnx_ir import quick_names
+from ..._process.collector import without_collector
 from ...errors import NoModelError, popart_exception
 from ...limits import limits
 from ..checks.functions import check_functions

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._jnp import jnp
+from ..._process.jnp import jnp
 from ...enums import AdamMode, WeightDecayMode
 from ..adam import Adam
 from .common import (

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..._jnp import jnp
+from ..._process.jnp import jnp
 from ...enums import DataType
 from ..values import OptimizerValue
 

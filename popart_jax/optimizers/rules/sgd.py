@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._jnp import jnp
+from ..._process.jnp import jnp
 from ...enums import SGDAccumulatorAndMomentum
 from ..sgd import SGD
 from .common import (

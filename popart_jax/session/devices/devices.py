@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..._calls import checked
-from ..._random_state import random_state_kept
+from ..._process.random_state import random_state_kept
 from ...enums import DeviceConnectionType, DeviceSelectionCriterion, DeviceType, SyncPattern
 from ...errors import logs_errors, noted, popart_exception, poplar_exception
 from .ipu_pool import IPU_COUNT_VARIABLE, POOL, Lease

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ... import _with_jax as _with_jax
+from ..._process import _with_jax as _with_jax
 from .prepared import Prepared as Prepared
 from .prepared import prepare as prepare

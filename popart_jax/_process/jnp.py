@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._random_state import random_state_kept
+from .random_state import random_state_kept
 
 
 class _Later:

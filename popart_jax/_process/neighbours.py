@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ._random_state import random_state_kept
+from .random_state import random_state_kept
 
-_HOME = Path(__file__).resolve().parent.parent
+_HOME = Path(__file__).resolve().parent.parent.parent
 _NAMES = ("ipu_model", "patterns")
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from ._collector import without_collector
-from ._compat.jax_plugins import quick_discovery
-from ._random_state import random_state_kept
+from .._compat.jax_plugins import quick_discovery
+from .collector import without_collector
+from .random_state import random_state_kept
 
 _FIRST = "jax" not in sys.modules
 
 with random_state_kept(), without_collector(), quick_discovery():
     import jax as jax
 
-    from ._compat.jax import settings
+    from .._compat.jax import settings
 
 _SETTINGS = settings()
 
