@@ -95,7 +95,6 @@ class VariableFactory:
             f"shard_over {shard_over} is larger than the group size {self.replica_grouping.group_size}"
         )
         self.replica_sharded = shard_over > 1
-        self.shard_over = shard_over
         self.shape = (math.prod(first.shape) // shard_over,) if self.replica_sharded else tuple(first.shape)
         self.meta_shape = tuple(first.shape) if self.replica_sharded else None
 
@@ -111,18 +110,9 @@ class VariableFactory:
         empty: bool = False,
         memmap_dir: str | None = None,
         read_only_if_exists: bool = False,
-    ) -> Any:
-        """A variable in the main graph with the next data.
-
-        Returns
-        -------
-        Variable, or (remote variable, tensor) when the factory is sharded
-        """
+    ) -> popxl.tensor.Variable:
+        """A variable in the main graph with the next data, in its whole shape also when the factory is sharded."""
         data = self._data(name, empty, memmap_dir, read_only_if_exists)
-        if self.replica_sharded:
-            return popxl.replica_sharded_variable(
-                data, self.dtype, name or self.name, replica_grouping=self.replica_grouping, shard_over=self.shard_over
-            )
         return popxl.variable(data, self.dtype, name or self.name, replica_grouping=self.replica_grouping)
 
     def create_remote_tensor(
@@ -211,17 +201,9 @@ class NamedVariableFactories(DotTree[VariableFactory]):
     ) -> NamedTensors:
         """Variables from all factories, in alphabetical order, named ``<prefix>.<key>`` or ``<key>``.
 
-        Raises
-        ------
-        ValueError
-            A factory is sharded: its graph input takes a shard, which lives in a remote buffer between the runs.
+        Variables of sharded factories are whole, while their graph inputs take shards: slice them with
+        `ops.collectives.replica_sharded_slice`, or use `init_remote` and `load_remote`.
         """
-        sharded = [k for k, f in self._sorted() if f.replica_sharded]
-        if sharded:
-            raise ValueError(
-                f"The factories {sharded} are sharded over replicas, and their graph inputs take shards.\n"
-                "  fix: init_remote with the buffers of named_variable_buffers, then load_remote."
-            )
         given = (empty, memmap_dir, read_only_if_exists)
         return NamedTensors.from_dict({k: f.create_tensor(_joined(prefix, k), *given) for k, f in self._sorted()})
 

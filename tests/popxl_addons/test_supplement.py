@@ -10,7 +10,7 @@ import pytest
 import popart_jax.popxl_addons as addons
 import popart_jax.popxl_addons.ops as addons_ops
 from popart_jax import popxl
-from popart_jax.errors import popart_internal_exception
+from popart_jax.errors import popart_exception, popart_internal_exception
 from popart_jax.popxl_addons import array_munging as munging
 from popart_jax.popxl_addons.dot_tree import DotTree
 from popart_jax.popxl_addons.graph_cache import argument_hash
@@ -290,8 +290,6 @@ def test_sharded_factories_make_their_variables_in_buffers():
     with ir.main_graph, popxl.in_sequence():
         x = popxl.variable(np.arange(8, dtype=np.float32).reshape(2, 4))
         factories, graph = Sharded().create_graph(x)
-        with pytest.raises(ValueError, match=r"The factories \['w'\] are sharded over replicas"):
-            factories.init()
         buffers = named_variable_buffers(factories)
         factories.init_remote(buffers)
         (y,) = graph.bind(load_remote(buffers)).call(x)
@@ -299,4 +297,24 @@ def test_sharded_factories_make_their_variables_in_buffers():
         popxl.ops.host_store(sink, y)
     with popxl.Session(ir, "ipu_model") as session:
         found = session.run()[sink]
+    np.testing.assert_array_equal(found, np.stack([3 * np.arange(8).reshape(2, 4)] * 2))
+
+
+def test_sharded_factories_make_whole_variables():
+    """`init` gives the whole weight (section 28); the graph takes a shard of it and refuses the whole."""
+    ir = popxl.Ir(replication=2)
+    with ir.main_graph, popxl.in_sequence():
+        x = popxl.variable(np.arange(8, dtype=np.float32).reshape(2, 4))
+        factories, graph = Sharded().create_graph(x)
+        weights = factories.init("layer")
+        assert (weights.w.name, weights.w.shape, weights.w.meta_shape) == ("layer.w", (4, 4), ())
+        with pytest.raises(popart_exception, match="does not match callee input tensor"):
+            graph.bind(weights).call(x)
+        shard = popxl.ops.collectives.replica_sharded_slice(weights.w)
+        (y,) = graph.bind(addons.NamedTensors(w=shard)).call(x)
+        sink = popxl.d2h_stream(y.shape, y.dtype)
+        popxl.ops.host_store(sink, y)
+    with popxl.Session(ir, "ipu_model") as session:
+        found = session.run()[sink]
+        np.testing.assert_array_equal(session.get_tensor_data(weights.w), np.eye(4) * 3)
     np.testing.assert_array_equal(found, np.stack([3 * np.arange(8).reshape(2, 4)] * 2))
