@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -33,6 +33,8 @@ class Rule:
     exclude_outside: bool = False
     antialias: bool = False
     extrapolation: float = 0.0
+    single: bool = False
+    """Coordinates in float32, as PopART computes them; ONNX's are in float64."""
 
     def __post_init__(self) -> None:
         if self.coordinates not in (*_COORDINATES, *_ONNX_COORDINATES):
@@ -52,26 +54,32 @@ class Axis:
 
 def positions(rule: Rule, at: Axis) -> np.ndarray:
     """Source coordinate of every output element.  Source: ONNX Resize-19, coordinate_transformation_mode."""
-    i, scale = np.arange(at.out, dtype=np.float64), at.scale
-    length = scale * at.size
+    number = np.float32 if rule.single else np.float64
+    i, scale, size = np.arange(at.out, dtype=number), number(at.scale), number(at.size)
+    return _coordinates(rule, at, i, scale, size).astype(np.float64)
+
+
+def _coordinates(rule: Rule, at: Axis, i: np.ndarray, scale: np.floating, size: np.floating) -> np.ndarray:
+    """Source coordinates of the output elements `i`, in their type."""
+    length = scale * size
     match rule.coordinates:
         case "half_pixel":
             return (i + 0.5) / scale - 0.5
         case "tf_half_pixel_for_nn":  # opset 11 and 12 only
             return (i + 0.5) / scale
         case "pytorch_half_pixel":
-            return (i + 0.5) / scale - 0.5 if length > 1 else np.full_like(i, -0.5)
+            return (i + 0.5) / scale - 0.5 if length > 1 else np.full_like(i, 0.0 if rule.single else -0.5)
         case "half_pixel_symmetric":
-            return at.size / 2 * (1 - at.out / length) + (i + 0.5) / scale - 0.5
+            return size / 2 * (1 - at.out / length) + (i + 0.5) / scale - 0.5
         case "asymmetric":
             return i / scale
         case "align_corners":
-            return i * (at.size - 1) / (length - 1) if length != 1 else np.zeros_like(i)
+            return i * (size - 1) / (length - 1) if length != 1 else np.zeros_like(i)
         case "tf_crop_and_resize":
             begin, end = at.roi
             if at.out == 1:
-                return np.full_like(i, 0.5 * (begin + end) * (at.size - 1))
-            return begin * (at.size - 1) + i * (end - begin) * (at.size - 1) / (length - 1)
+                return np.full_like(i, 0.5 * (begin + end) * (size - 1))
+            return begin * (size - 1) + i * (end - begin) * (size - 1) / (length - 1)
     raise AssertionError(rule.coordinates)
 
 
@@ -186,12 +194,15 @@ def _plan(
         outs = [as_size(n) for n in sizes]
     else:
         factors = [float(s) for s in given]
-        outs = [
-            shape[a] if s == 1 else int(np.float32(s) * np.float32(shape[a])) for s, a in zip(given, axes, strict=True)
-        ]
+        outs = [shape[a] if s == 1 else scaled_size(shape[a], s) for s, a in zip(given, axes, strict=True)]
     bounds = [(0.0, 1.0)] * len(axes) if roi is None or np.size(roi) == 0 else _pairs(roi)
     found = [Axis(a, shape[a], n, f, r) for a, n, f, r in zip(axes, outs, factors, bounds, strict=True)]
     return [at for at in found if at.out != at.size or at.scale != 1 or at.roi != (0.0, 1.0)]
+
+
+def scaled_size(size: int, scale: float) -> int:
+    """Elements of a resized axis: rounded down, of a product in float32 (29 of 100 by 0.29; float64 gives 28)."""
+    return int(np.float32(scale) * np.float32(size))
 
 
 def _scales_or_sizes(scales: np.ndarray | None, sizes: Any) -> tuple[Any, Any]:
@@ -235,14 +246,15 @@ def _popart(x: Array, axes: Sequence[Axis], rule: Rule, training: bool) -> Array
                               ("coordinate transformation mode", rule.coordinates, _COORDINATES)):  # fmt: skip
         if name not in known:
             raise popart_exception(f"Unrecognised resize {what} {name}")
-    y = interpolate(x, axes, rule)
+    y = interpolate(x, axes, replace(rule, single=True))
     if rule.coordinates == "tf_crop_and_resize":
         raise until_compiled(popart_exception("Unsupported coordinate transformation mode"), y)
     if not training or not jnp.issubdtype(x.dtype, jnp.floating):
         return y
     if rule.mode == "linear":
         return refuse_gradient(y, "Resize mode 'linear' is not supported when training.")
-    back = Rule("nearest", "asymmetric", "floor") if rule.mode == "nearest" else Rule(rule.mode)
+    nearest = rule.mode == "nearest"
+    back = Rule("nearest", "asymmetric", "floor", single=True) if nearest else Rule(rule.mode, single=True)
     return gradient_of(y, interpolate(x, axes, back))
 
 
@@ -259,7 +271,7 @@ operator(
 
 @lowers("Resize", 10)
 def resize_10(x: Array, scales: Static, /, *, mode: str = "nearest") -> Array:
-    return interpolate(x, _scaled(x, scales), Rule(_mode(mode), "asymmetric", "simple"))
+    return interpolate(x, scaled_axes(x, scales), Rule(_mode(mode), "asymmetric", "simple"))
 
 
 @lowers("Resize", 10, popart=True)
@@ -272,7 +284,7 @@ def popart_resize_10(
         coordinate_transformation_mode, nearest_mode = "asymmetric", "floor"
     rule = Rule(mode, coordinate_transformation_mode, "floor" if nearest_mode == "pytorch" else nearest_mode)
     _check_scales(scales)
-    return _popart(x, _scaled(x, scales), rule, training)
+    return _popart(x, scaled_axes(x, scales), rule, training)
 
 
 @lowers("Upsample", 9, popart=True)
@@ -290,7 +302,8 @@ def _check_scales(scales: Any) -> None:
         raise popart_exception(f"Can not import scales from tensor of type {scales.dtype}")
 
 
-def _scaled(x: Array, scales: Any) -> list[Axis]:
+def scaled_axes(x: Array, scales: Any) -> list[Axis]:
+    """The axes that one scale for each axis changes."""
     return _plan(x.shape, scales, None, (), None, "stretch")
 
 
@@ -361,4 +374,4 @@ def upsample_7(x: Array, /, *, scales: Sequence[float], mode: str = "nearest") -
 
 @lowers("Upsample", 9, 10)
 def upsample(x: Array, scales: Static, /, *, mode: str = "nearest") -> Array:
-    return interpolate(x, _scaled(x, scales), Rule(_mode(mode), "asymmetric", "floor"))
+    return interpolate(x, scaled_axes(x, scales), Rule(_mode(mode), "asymmetric", "floor"))

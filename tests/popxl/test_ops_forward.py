@@ -270,6 +270,17 @@ def test_interpolate_and_roi_align():
     assert got.shape == (1, 2, 3, 3)
 
 
+def test_sizes_and_coordinates_of_interpolate_are_in_single_precision():
+    """29 of 100 by 0.29, as the product is 29 in float32 (28 in float64); half a pixel of 5 by 0.2 lies at 2."""
+    assert forward(lambda a: ops.interpolate(a, (1.0, 0.29), "linear"), data(1, 100)).shape == (1, 29)
+    x = data(1, 5)
+    floor = forward(lambda a: ops.interpolate(a, (1.0, 0.2), "nearest", "floor", "half_pixel"), x)
+    np.testing.assert_array_equal(floor, x[:, 2:3])
+    for mode in ("nearest", "linear", "cubic"):  # of one element in float32, the first
+        one = forward(lambda a, m=mode: ops.interpolate(a, (1.0, 0.2), m, "floor", "pytorch_half_pixel"), x)
+        np.testing.assert_array_equal(one, x[:, :1])
+
+
 def test_clip_increment_scaled_add():
     np.testing.assert_array_equal(forward(lambda a: ops.clip(a, -1, 1), X), np.clip(X, -1, 1))
     whole = np.array([-3, 0, 7], np.int32)

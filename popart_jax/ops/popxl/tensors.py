@@ -13,7 +13,8 @@ import numpy as np
 from ..arrays import Array
 from ..graphcore.losses import clamped_nll, pick, reduce_loss
 from ..operator import as_graphcore, gradient, operator
-from ..registry import lowers, resolve
+from ..registry import lowers
+from ..resize import Rule, interpolate, scaled_axes
 from . import DOMAIN
 
 
@@ -44,14 +45,11 @@ def gather(x: Array, indices: Array, /, *, axis: int = 0, group_size: int = 1, z
 def resize(
     x: Array, /, *, scales: Sequence[float], mode: str, nearest_mode: str, coordinate_transformation_mode: str
 ) -> Array:
-    """ONNX's Resize with factors as an attribute."""
-    row = resolve("", "Resize", 19)
-    assert row is not None
+    """PopART's Resize with factors as an attribute, and the gradient that belongs to it."""
     nearest = "floor" if nearest_mode == "pytorch" else nearest_mode
-    return row.fn(
-        jnp.asarray(x), None, np.asarray(scales, np.float32), None, mode=mode, nearest_mode=nearest,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-    )  # fmt: skip
+    rule = Rule(mode, coordinate_transformation_mode, nearest, single=True)
+    x = jnp.asarray(x)
+    return interpolate(x, scaled_axes(x, np.asarray(scales, np.float32)), rule)
 
 
 def _kept(losses: Any, labels: Any, ignore: int | None) -> tuple[Any, Any]:

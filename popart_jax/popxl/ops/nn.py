@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from ...errors import popart_exception
 from ...model.op_names import listed
 from ...ops.dropout import check_ratio
+from ...ops.resize import scaled_size
 from .. import dtypes
 from .._building.create import Out, create, infer, like, result
 from .._building.spec import checked_shape, whole_number, whole_numbers
@@ -189,7 +188,7 @@ def interpolate(
     scales = [float(s) for s in scale_factor or ()]
     if len(scales) != t.rank:
         raise ValueError(f"scale_factor must have one entry per axis: {len(scales)} entries for rank {t.rank}.")
-    shape = tuple(int(np.floor(d * s)) for d, s in zip(t.shape, scales, strict=True))
+    shape = tuple(scaled_size(d, s) for d, s in zip(t.shape, scales, strict=True))
     attributes = {"scales": scales, "mode": mode, "nearest_mode": nearest_mode,
                   "coordinate_transformation_mode": coordinate_transformation_mode}  # fmt: skip
     options: dict[str, Any] = {}
