@@ -163,9 +163,17 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
         percent = inference_proportion(network_, target)
         if percent < DEFAULT_PERCENT:
             lower = f"availableMemoryProportion {percent / 100:g}, with which it fits"
-            assumed.append(lower if percent else "memory for it, which the chip has not")
+            assumed.append(lower if percent else _too_large(network_, target))
         return Case(network_, System(), count, 1.0, tuple(assumed))
     return _training_case(row, target, name, config, assumed)
+
+
+def _too_large(network: Network, target: Target) -> str:
+    """What is assumed of a batch that does not fit, so that nobody takes its figure for one that was reached."""
+    need, has = (size / 2**20 for size in (memory(network, target, False), target.memory))
+    if need <= has:
+        return f"larger tiles: it takes {need:,.0f} MiB of {has:,.0f} MiB in all, but its fullest tile has too little"
+    return f"a larger chip: it takes {need:,.0f} MiB, and this one has {has:,.0f} MiB"
 
 
 def _assumed(name: str, precision: str) -> list[str]:

@@ -124,6 +124,8 @@ def asked(formula: Formula, what: str, unit: str, ipus: int = 1, watts: float = 
     found = parse(unit)
     if found.sort.endswith("/s") and ONE_IPU.search(what.lower()):
         found = found._replace(each=True)
+    if found.each and ipus > 1:
+        formula = dataclasses.replace(formula, assumed=(*formula.assumed, f"an equal share for each of {ipus} IPUs"))
     if found.of_watt and found.sort.endswith("/s"):
         board = f"{watts:g} W for each IPU, its rated power"
         found = found._replace(scale=found.scale * watts * (1 if found.each else ipus), of_watt=False)

@@ -233,6 +233,15 @@ def test_what_a_network_row_asks_in_bytes_is_its_memory_and_other_precisions_are
     assert "half precision in place of fp32" in explain(figure).assumed
 
 
+def test_rows_say_what_does_not_fit_and_whose_rate_is_given():
+    config = {"layers": 2, "batch": 1, "seq": 64}
+    large = row("inference", "LLaMA-7B throughput per IPU", "samples/s", config | {"hidden": 12288})
+    said = explain({**large, "hardware": "Bow Pod16"}).assumed
+    assert any("larger chip: it takes" in words and "MiB" in words for words in said)
+    assert "an equal share for each of 16 IPUs" in said
+    assert not any("share" in words for words in explain({**large, "hardware": "GC200, 1 IPU"}).assumed)
+
+
 def test_larger_links_answer_faster_and_slower_paths_slower():
     def rate(words):
         return published.predict(row("exchange", words, "GB/s", {}))
