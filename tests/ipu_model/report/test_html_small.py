@@ -96,6 +96,21 @@ def test_the_page_says_why_the_phases_are_more_than_a_run():
     )
 
 
+def test_the_timeline_says_when_each_ipu_has_its_own_clock():
+    def two(x):
+        with jax.named_scope("a"):
+            x = jnp.tanh(x)
+        with jax.named_scope("b"):
+            return jnp.exp(x)
+
+    nodes = {name: ipu_model.NodePlacement(i, i) for i, name in enumerate("ab")}
+    shape = jax.ShapeDtypeStruct((4096,), jnp.float16)
+    for pipelined in (False, True):
+        placement = ipu_model.Placement(nodes, 2, pipelined)
+        page = render(ipu_model.profile(two, shape, placement=placement))
+        assert ("One run, each IPU on a clock of its own" in page) == pipelined
+
+
 def test_a_report_without_a_reason_still_says_that_it_does_not_fit():
     report = dataclasses.replace(too_large(), overflow=None)
     assert not report.fits
