@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from ipu_model.cost import cdiv
 from ipu_model.costs.rule import Context, OpCost, Rule, Superstep
 from ipu_model.planner.plan import Plan
@@ -48,50 +46,17 @@ def reduce_cost(source: Tensor, axes: tuple[int, ...], out: Tensor, ctx: Context
 
 
 def _plan(shape: tuple[int, ...], axes: tuple[int, ...], data: str, operation: str, target: Target) -> Plan:
-    """The plan for a tensor dealt out in order, or the cheapest one of rows that are padded.
+    """The plan for a tensor dealt out in order, or the cheaper one of rows that are padded to whole grains.
 
     The library prices rows that begin in the middle of a vector or of a tile up to twenty times as much. What computes
     a tensor in a program leaves its rows whole, so no reduction is dearer than that of the next larger tensor.
     """
-    size, tiles = SIZES[data], target.machine.tiles
-    shapes = [shape, *((*shape[:-1], cdiv(shape[-1] * size, grain) * grain // size) for grain in GRAINS)]
+    last, tiles = shape[-1] * SIZES[data], target.machine.tiles
+    shapes = [shape, *((*shape[:-1], cdiv(last, grain) * grain // SIZES[data]) for grain in GRAINS)]
     if 2 * shape[0] > tiles:
         shapes += [(cdiv(shape[0], tiles) * tiles, *wide[1:]) for wide in shapes[1:]]
     plans = [plan_reduction(each, axes, target, data, operation) for each in dict.fromkeys(shapes)]
-    joined, over = _joined(shape, axes)
-    plans.append(plan_reduction(_on_whole_tiles(joined, size, tiles), over, target, data, operation))
     return min(plans, key=lambda plan: plan.cycles(target))
-
-
-def _joined(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shape with neighbouring dimensions joined where all are reduced or none is, and the reduced ones of it."""
-    sizes, reduced = list[int](), list[bool]()
-    for d, n in enumerate(shape):
-        if n == 1:
-            continue
-        if reduced and reduced[-1] == (d in axes):
-            sizes[-1] *= n
-        else:
-            sizes.append(n)
-            reduced.append(d in axes)
-    return tuple(sizes), tuple(d for d, each in enumerate(reduced) if each)
-
-
-def _on_whole_tiles(shape: tuple[int, ...], size: int, tiles: int) -> tuple[int, ...]:
-    """The next larger shape that puts every row on tiles of its own, or as many rows as another's on each tile."""
-    vector, least = (grain // size for grain in GRAINS)
-    first, last, middle = shape[0], shape[-1], math.prod(shape[1:-1])
-    if len(shape) == 1 or first > tiles:
-        return (cdiv(first, tiles) * tiles, *shape[1:-1], cdiv(last, vector) * vector)[: len(shape)]
-    if first * middle > tiles:
-        each = tiles // first
-        return (tiles // each, cdiv(shape[1], each) * each, *shape[2:-1], cdiv(last, vector) * vector)
-    each = tiles // (first * middle)
-    share = cdiv(cdiv(last, each), vector) * vector
-    if share <= least:
-        return (*shape[:-1], cdiv(last, least) * least)
-    fewest = tiles * (share - vector) // (share * each * middle) + 1  # with which no tile's share is smaller
-    return (max(first, fewest), *shape[1:-1], each * share)
 
 
 def _superstep(stage: Stage, source: Tensor, name: str, ctx: Context) -> Superstep:

@@ -22,15 +22,11 @@ def cycles(fn, *shape, dtype="float16"):
         (jnp.argmax, 1, (64, 31), (64, 32)),
         (jnp.min, 0, (3312, 27847), (3312, 27848)),  # 125 kB on a tile
         (jnp.max, 0, (449, 19805), (449, 19808)),
-        (jnp.max, 1, (96, 1000), (96, 1020)),  # 15 whole tiles for each row
-        (jnp.max, 1, (128, 1000), (133, 1012)),  # 11, and a few rows more on tiles that would be idle
-        (jnp.max, 2, (8, 12, 1000), (96, 1020)),
-        (jnp.sum, 1, (32, 52, 120), (32, 92, 120)),  # 46 tiles for each of the first dimension
     ],
 )
 def test_rows_that_fill_no_tile_cost_no_more_than_longer_ones(fn, axis, odd, even):
     # the library's plan of a tensor dealt out element by element takes two to twenty times as long
-    assert cycles(lambda x: fn(x, axis=axis), *odd) <= 1.01 * cycles(lambda x: fn(x, axis=min(axis, x.ndim - 1)), *even)
+    assert cycles(lambda x: fn(x, axis=axis), *odd) <= 1.01 * cycles(lambda x: fn(x, axis=axis), *even)
 
 
 @pytest.mark.parametrize("shape", [(1, 2944), (64, 1024)])
