@@ -102,18 +102,20 @@ def suits_library(x: Any, w: Any, group: int, win: Window) -> bool:
     """
     places, depthwise_ = x.shape[0] * math.prod(win.positions), is_depthwise(x, w, group, win)
     least = _MANY_FOR_PRODUCTS if _is_pointwise(group, win) else _MANY_PLACES
-    enough = places * w.size >= (_MANY_BY_CHANNEL if depthwise_ else _many(w, group, win)) and places >= least
+    products = _MANY_BY_CHANNEL if depthwise_ else _many_products(w, group, win)
+    enough = places >= least and places * w.size >= products
     wide = depthwise_ or (w.shape[-1] // group >= _FEW_FILTERS and (group == 1 or w.shape[-2] > 1))
     return bool(enough and wide and x.dtype == w.dtype == np.float32)
 
 
-def _many(w: Any, group: int, win: Window) -> int:
+def _many_products(w: Any, group: int, win: Window) -> int:
     """Multiplications from which oneDNN computes a convolution faster that is not by channel."""
     *kernel, channels, filters = w.shape
-    maps = group == 1 and len(kernel) == 2 and not _is_pointwise(group, win)
-    if maps and ((channels <= 4 and filters <= 16) or (channels == 3 and filters <= 32)):
+    if group > 1 or len(kernel) != 2 or _is_pointwise(group, win):
+        return _MANY_PRODUCTS
+    if (channels <= 4 and filters <= 16) or (channels == 3 and filters <= 32):
         return _MANY_OF_IMAGES
-    return _MANY_OVER_MAPS if maps and channels > 1 else _MANY_PRODUCTS
+    return _MANY_OVER_MAPS if channels > 1 else _MANY_PRODUCTS
 
 
 def _is_pointwise(group: int, win: Window) -> bool:
