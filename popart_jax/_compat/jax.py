@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any, TypeVar, cast
@@ -242,21 +242,29 @@ def replayer(closed: Any) -> Callable[..., Sequence[Any]]:
 
 
 def one_kernel(function: Callable[..., R], *operands: Any) -> R:
-    """The function's result; on CPUs by a call that XLA keeps, so that equal calls share one kernel, compiled once.
+    """The function's result; on CPUs by `kept_call`, so that equal calls share one kernel, compiled once.
 
     What it merges with its surroundings is a kernel of its own in each place, and networks have hundreds of them.
     """
+    return cast("R", jax.lax.platform_dependent(*operands, cpu=partial(kept_call, function), default=function))
+
+
+def kept_call(function: Callable[..., R], *operands: Any) -> R:
+    """The function's result, by a call that XLA:CPU keeps: nothing of it is merged with its surroundings."""
     label: Callable[..., contextlib.AbstractContextManager[None]] = cast("Any", xla_metadata).set_xla_metadata
 
     def merged_inside(*operands: Any) -> R:
         with label(inlineable=None):
             return function(*operands)
 
-    def called(*operands: Any) -> R:
-        with label(inlineable="false"):
-            return cast("R", jax.jit(merged_inside)(*operands))
+    with label(inlineable="false"):
+        return cast("R", jax.jit(merged_inside)(*operands))
 
-    return cast("R", jax.lax.platform_dependent(*operands, cpu=called, default=function))
+
+def is_kept(equation: Any) -> bool:
+    """Whether an equation is the call that `kept_call` makes."""
+    labels: Mapping[str, Any] = getattr(equation.ctx, "xla_metadata", None) or {}
+    return labels.get("inlineable") == "false"
 
 
 def _closed(jaxpr: Any, consts: Sequence[Any]) -> Any:

@@ -14,7 +14,7 @@ from popart_jax._compat.jax import compile_with
 from popart_jax.lowering.on_load import stages
 from popart_jax.lowering.passes import autotune, compiler
 
-OURS = [*autotune.CANDIDATES["cpu"], compiler._ONE_BY_ONE, compiler._NONE, compiler._WIDE, stages._RUNS_ONCE]
+OURS = [*autotune.CANDIDATES["cpu"], compiler._PRODUCTS_BY_YNNPACK, compiler._WIDE, stages._RUNS_ONCE]
 LOWERED = jax.jit(lambda x: x + 1).lower(1.0)
 
 
@@ -49,11 +49,11 @@ def test_a_value_of_another_type_is_an_error():
         compile_with(LOWERED, {"xla_cpu_enable_fast_math": "false"})
 
 
-@pytest.mark.parametrize(("group", "chosen"), [(1, compiler._ONE_BY_ONE), (4, compiler._NONE)])
-def test_networks_of_grouped_convolutions_are_computed_without_ynnpack(group, chosen):
-    weights = helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4, 4 // group, 3, 3])
-    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "xy")
-    node = helper.make_node("Conv", ["x", "w"], ["y"], group=group)
-    graph = ir.from_proto(helper.make_model(helper.make_graph([node], "g", [x, weights], [y]))).graph
+@pytest.mark.parametrize("kind", ["Conv", "Relu"])
+def test_networks_of_convolutions_give_ynnpack_their_products_alone(kind):
+    types = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "xwy"]
+    node = helper.make_node(kind, ["x", "w"][: 1 + (kind == "Conv")], ["y"])
+    graph = ir.from_proto(helper.make_model(helper.make_graph([node], "g", types[:2], types[2:]))).graph
+    chosen = compiler._PRODUCTS_BY_YNNPACK if kind == "Conv" else {}
     assert compiler.compiler_options(graph, training=False, platform="cpu") == chosen
     assert compiler.compiler_options(graph, training=True, platform="cpu") == {}

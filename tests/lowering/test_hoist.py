@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from popart_jax._compat.jax import kept_call
 from popart_jax.lowering.on_load.hoist import split
 
 RNG = np.random.default_rng(0)
@@ -94,6 +95,17 @@ def test_what_grows_moves_with_what_costs(size, late, program):
     assert max(map(np.size, made)) == size
     rest = primitives(jax.make_jaxpr(halves.late)(*made, X))
     assert [name for name in rest if name in {"mul", "cos", "dot_general"}] == late
+
+
+def test_a_kept_call_stays_whole():
+    closed = jax.make_jaxpr(lambda w, x: kept_call(lambda w, x: x * w[:1] + w[1:2], w * 2, x))(B, X)
+    halves = split(closed, [True, False])
+    assert halves is not None
+    (made,) = halves.early(B)
+    np.testing.assert_allclose(made, 2 * B)
+    text = jax.jit(halves.late).lower(made, X).compile().as_text()
+    assert (" call(" in text) == (jax.default_backend() == "cpu")
+    np.testing.assert_allclose(jax.jit(halves.late)(made, X)[0], X * 2 * B[0] + 2 * B[1], rtol=1e-6)
 
 
 def test_effects_stay():

@@ -27,7 +27,7 @@ from ...ops.gradients import pulled_back
 from ...ops.kernels import note_call, platform, weights_come_as_stored
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
-from . import onednn, stored_weights
+from . import few_channels, onednn, pointwise, stored_weights
 from .convolution import convolution
 from .depthwise_last import depthwise, with_channels
 from .either import either
@@ -85,10 +85,12 @@ def own(x: jax.Array, w: jax.Array, group: int, win: Window) -> jax.Array:
     as_stored = platform() == "cpu" and weights_come_as_stored()
     if _is_pointwise(group, win):
         (tap,) = taps(x, with_channels(win, x.shape[-1]))
-        return stored_weights.product(tap, w) if as_stored else tap @ w.reshape(w.shape[-2:])
+        return stored_weights.product(tap, w) if as_stored else pointwise.product(tap, w.reshape(w.shape[-2:]))
     if is_depthwise(x, w, group, win):
         return depthwise(x, w, win)
     known = not any(map(is_symbolic_dim, x.shape))
+    if known and few_channels.suits(x, w, group, win):
+        return few_channels.correlation(x, w, win)
     if as_stored and known and group == 1 and stored_weights.suits_rows(x, w, win):
         return stored_weights.by_rows(x, w, win)
     return convolution(x, w, group, tuple(win.strides), tuple(win.pads), tuple(win.dilations))
@@ -104,8 +106,10 @@ def suits_library(x: Any, w: Any, group: int, win: Window) -> bool:
     least = _MANY_FOR_PRODUCTS if _is_pointwise(group, win) else _MANY_PLACES
     products = _MANY_BY_CHANNEL if depthwise_ else _many_products(w, group, win)
     enough = places >= least and places * w.size >= products
-    wide = depthwise_ or (w.shape[-1] // group >= _FEW_FILTERS and (group == 1 or w.shape[-2] > 1))
-    return bool(enough and wide and x.dtype == w.dtype == np.float32)
+    several = group == 1 or w.shape[-2] > 1
+    wide = depthwise_ or _is_of_images(w, group) or (w.shape[-1] // group >= _FEW_FILTERS and several)
+    alone = few_channels.suits(x, w, group, win)
+    return bool(enough and wide and not alone and x.dtype == w.dtype == np.float32)
 
 
 def _many_products(w: Any, group: int, win: Window) -> int:
@@ -113,9 +117,14 @@ def _many_products(w: Any, group: int, win: Window) -> int:
     *kernel, channels, filters = w.shape
     if group > 1 or len(kernel) != 2 or _is_pointwise(group, win):
         return _MANY_PRODUCTS
-    if (channels <= 4 and filters <= 16) or (channels == 3 and filters <= 32):
-        return _MANY_OF_IMAGES
+    if _is_of_images(w, group):
+        return _MANY_OF_IMAGES if filters <= 16 or (channels == 3 and filters <= 32) else few_channels.MANY_PRODUCTS
     return _MANY_OVER_MAPS if channels > 1 else _MANY_PRODUCTS
+
+
+def _is_of_images(w: Any, group: int) -> bool:
+    """Whether it can be the first layer of a network on images."""
+    return group == 1 and w.shape[-2] <= 4
 
 
 def _is_pointwise(group: int, win: Window) -> bool:

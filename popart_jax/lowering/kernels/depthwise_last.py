@@ -43,11 +43,12 @@ def depthwise(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
 def _correlated(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     columns = w.reshape(-1, w.shape[-1])
-    products = [multiply(tap, lax.slice_in_dim(columns, i, i + 1)) for i, tap in enumerate(_taps(x, win))]
+    products = [multiply(tap, lax.slice_in_dim(columns, i, i + 1)) for i, tap in enumerate(padded_taps(x, win))]
     return reduce(add, products)
 
 
-def _taps(x: jax.Array, win: Window) -> list[jax.Array]:
+def padded_taps(x: jax.Array, win: Window) -> list[jax.Array]:
+    """For each element of the kernel the data that it meets, from x (N, ..., C)."""
     padded = lax.pad(x, np.zeros((), x.dtype), [(low, high, 0) for low, high in ((0, 0), *win.pads, (0, 0))])
     return taps(padded, with_channels(win, x.shape[-1]))
 
@@ -81,7 +82,7 @@ def _data_gradient(x: jax.Array, w: jax.Array, g: jax.Array, win: Window) -> jax
 @partial(two_way, nondiff_argnums=(2,))
 def _weight_gradient(x: jax.Array, g: jax.Array, win: Window) -> jax.Array:
     """For each window element and channel, the sum of products of the data under it with the output gradient."""
-    found = _sums([tap * g for tap in _taps(x, win)], range(1, g.ndim - 1))
+    found = _sums([tap * g for tap in padded_taps(x, win)], range(1, g.ndim - 1))
     return jnp.stack([one.sum(0) for one in found])
 
 
@@ -96,7 +97,7 @@ def _sums(products: Sequence[jax.Array], axes: Sequence[int]) -> Sequence[jax.Ar
 
 
 def _derived(x: jax.Array, g: jax.Array, win: Window) -> jax.Array:
-    return jnp.stack([(tap * g).sum(range(g.ndim - 1)) for tap in _taps(x, win)])
+    return jnp.stack([(tap * g).sum(range(g.ndim - 1)) for tap in padded_taps(x, win)])
 
 
 def _second_forward(x: jax.Array, g: jax.Array, win: Window) -> tuple[jax.Array, Any]:

@@ -18,7 +18,7 @@ from jax import lax
 
 from ipu_model.compat import inner_jaxprs, scan_counts
 
-from ..._compat.jax import Literal, bind, staging
+from ..._compat.jax import Literal, bind, is_kept, staging
 
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_closed_call": "call_jaxpr",
             "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}  # fmt: skip
@@ -145,7 +145,7 @@ def _read(env: dict[int, Any], operand: _Operand) -> Any:
 
 @dataclass
 class _Walk:
-    """The equations of a program in order; calls that mix early and late operands are inlined."""
+    """The equations of a program in order; calls that mix early and late operands are inlined, but for kept ones."""
 
     records: list[_Record] = field(default_factory=list[_Record])
     size: int = 0
@@ -164,7 +164,7 @@ class _Walk:
     def _equation(self, eqn: Any, operands: list[_Operand], scope: str) -> Sequence[_Operand]:
         when = [x.when if isinstance(x, _Place) else _CONSTANT for x in operands]
         mixed = _EARLY in when and _LATE in when
-        if mixed and eqn.primitive.name in _INLINED:
+        if mixed and eqn.primitive.name in _INLINED and not is_kept(eqn):
             return self.enter(eqn.params[_INLINED[eqn.primitive.name]], operands, scope)
         if mixed and eqn.primitive.name == "scan":
             return self._scan(eqn, operands, scope)
