@@ -24,20 +24,11 @@ PRIOR = 3.0  # weight of the squared logarithm by which a constant leaves its st
 
 @dataclass(frozen=True)
 class Calibration:
-    """Outcome of a fit.
+    """Outcome of a fit."""
 
-    Attributes
-    ----------
-    target : Target
-        The target with its fitted constants replaced.
-    constants : dict of str to float
-        The fitted constants by name.
-    train, validation : dict
-        Errors by family on the figures used for the fit and on those held back for validation; see `summary`.
-    """
-
-    target: Target
-    constants: dict[str, float]
+    target: Target  # the target with its fitted constants replaced
+    constants: dict[str, float]  # the fitted constants by name
+    # errors by family on the figures used for the fit and on those held back for validation; see `summary`
     train: Errors = field(default_factory=dict[str, dict[str, float]])
     validation: Errors = field(default_factory=dict[str, dict[str, float]])
 

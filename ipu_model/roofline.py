@@ -61,31 +61,17 @@ class Level:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Time of an operation: the longer of its arithmetic at peak rate and its memory traffic at full bandwidth.
-
-    Attributes
-    ----------
-    flops_per_second : float or dict of str to float
-        Peak rate of products and convolutions, measured or published: by operand type, or one for all types.
-    bytes_per_second : float
-        Bandwidth of the device's memory.
-    launch_seconds : float
-        Time of launching a program.
-    memory_bytes : int
-        Memory of the device.
-    vector_flops_per_second : float, optional
-        Peak rate of all other arithmetic; that of products by default.
-    levels : tuple of Level
-        Caches, the smallest first. An operation whose operands and results fit into a level moves them at its rate,
-        weights and inputs included.
-    """
+    """Time of an operation: the longer of its arithmetic at peak rate and its memory traffic at full bandwidth."""
 
     name: str
+    # peak rate of products and convolutions, measured or published: by operand type, or one for all types
     flops_per_second: float | Mapping[str, float]
-    bytes_per_second: float
-    launch_seconds: float
-    memory_bytes: int
-    vector_flops_per_second: float | None = None
+    bytes_per_second: float  # bandwidth of the device's memory
+    launch_seconds: float  # time of launching a program
+    memory_bytes: int  # memory of the device
+    vector_flops_per_second: float | None = None  # peak rate of all other arithmetic; that of products by default
+    # caches, the smallest first. An operation whose operands and results fit into a level moves them at its rate,
+    # weights and inputs included
     levels: tuple[Level, ...] = ()
 
     def __post_init__(self) -> None:

@@ -50,23 +50,12 @@ FIGURES: dict[str, Figure] = {
 
 @dataclass(frozen=True)
 class Tried:
-    """A program that was planned.
-
-    Attributes
-    ----------
-    sizes : dict
-    objective : float
-        Infinite where there is no such program.
-    excess : float
-        How far the worst limit is exceeded, as a share of it; 0 where all hold.
-    why : str
-        What the function said when there is no such program.
-    """
+    """A program that was planned."""
 
     sizes: Sizes
-    objective: float
-    excess: float
-    why: str = ""
+    objective: float  # infinite where there is no such program
+    excess: float  # how far the worst limit is exceeded, as a share of it; 0 where all hold
+    why: str = ""  # what the function said when there is no such program
 
     @property
     def rank(self) -> tuple[float, float]:

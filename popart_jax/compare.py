@@ -29,30 +29,18 @@ RUNTIMES = ("onnxruntime", "reference")
 
 @dataclass(frozen=True)
 class Difference:
-    """One output of one node that differs.
+    """One output of one node that differs."""
 
-    Attributes
-    ----------
-    node, op, tensor : str
-        Name and operator type of the node, name of the output.
-    ulps : float
-        Largest distance in units in the last place of the output's type (inf: shape, type or NaN differs).
-    absolute : float
-        Largest absolute difference.
-    ours, theirs : array
-        Both values.
-    inputs : mapping of str to array
-        The node's inputs.
-    """
-
+    # name and operator type of the node, name of the output
     node: str
     op: str
     tensor: str
-    ulps: float
-    absolute: float
+    ulps: float  # largest distance in units in the last place of the output's type (inf: shape, type or NaN differs)
+    absolute: float  # largest absolute difference
+    # both values
     ours: Any
     theirs: Any
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, Any]  # the node's inputs
 
 
 def compare(

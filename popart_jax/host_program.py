@@ -77,24 +77,12 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class HostProgram:
-    """Instructions over numbered values: arguments first, then constants, then results of instructions in order.
+    """Instructions over numbered values: arguments first, then constants, then results of instructions in order."""
 
-    Attributes
-    ----------
-    arguments : int
-        Number of arguments.
-    constants : tuple of array
-        Small arrays stored in the program.
-    instructions : tuple of Instruction
-        The operations to compute.
-    results : tuple of int
-        Indices of the program's results.
-    """
-
-    arguments: int
-    constants: tuple[np.ndarray, ...]
-    instructions: tuple[Instruction, ...]
-    results: tuple[int, ...]
+    arguments: int  # number of arguments
+    constants: tuple[np.ndarray, ...]  # small arrays stored in the program
+    instructions: tuple[Instruction, ...]  # the operations to compute
+    results: tuple[int, ...]  # indices of the program's results
 
     def __call__(self, *arguments: Any) -> tuple[np.ndarray, ...]:
         """Compute the results, in read-only memory of their own that the CPU device can share."""

@@ -22,21 +22,12 @@ Origin = tuple[int, tuple[View, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """The computation of a program's arguments from its weights, ready to run.
+    """The computation of a program's arguments from its weights, ready to run."""
 
-    Attributes
-    ----------
-    call : callable or HostProgram
-        Takes the weights and returns the values computed from them.
-    passed : tuple of int or None
-        For each argument in place of the weights: the index of the weight that it is, None for `call`'s next result.
-    back : mapping of int to Origin
-        The weights that a result of `call` holds in another layout.
-    """
-
-    call: Any
+    call: Any  # takes the weights and returns the values computed from them
+    # for each argument in place of the weights: the index of the weight that it is, None for `call`'s next result
     passed: tuple[int | None, ...]
-    back: Mapping[int, Origin]
+    back: Mapping[int, Origin]  # the weights that a result of `call` holds in another layout
 
     @classmethod
     def noted(cls, call: Any, note: Mapping[str, Any]) -> Preparation:

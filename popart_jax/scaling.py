@@ -32,30 +32,14 @@ _STATE = 2  # Adam's moments
 
 @dataclass(frozen=True)
 class Workload:
-    """A model, priced node by node on one chip; `work` gives its blocks for a number of tensor-parallel chips.
+    """A model, priced node by node on one chip; `work` gives its blocks for a number of tensor-parallel chips."""
 
-    Attributes
-    ----------
-    graph : onnx_ir.Graph
-        The model.
-    seconds : mapping of (str, str) to float
-        Modelled time by node label and phase.
-    sizes : mapping of str to float
-        Bytes of each tensor.
-    shapes : mapping of str to tuple of int
-        Shape of each weight.
-    samples : int
-        Number of samples in a micro-batch.
-    training : bool
-        Whether there is a backward pass and an update.
-    """
-
-    graph: ir.Graph
-    seconds: Mapping[tuple[str, str], float]
-    sizes: Mapping[str, float]
-    shapes: Mapping[str, tuple[int, ...]]
-    samples: int
-    training: bool
+    graph: ir.Graph  # the model
+    seconds: Mapping[tuple[str, str], float]  # modelled time by node label and phase
+    sizes: Mapping[str, float]  # bytes of each tensor
+    shapes: Mapping[str, tuple[int, ...]]  # shape of each weight
+    samples: int  # number of samples in a micro-batch
+    training: bool  # whether there is a backward pass and an update
 
     def work(self, tensor: int) -> Work:
         """One block per node, where `tensor` chips share each tensor-parallel operator."""

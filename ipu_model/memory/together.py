@@ -21,30 +21,14 @@ Resized = tuple[Callable[[Op], Op | None], Callable[[int], float]]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A lever, and how a program is changed by it.
+    """A lever, and how a program is changed by it."""
 
-    Attributes
-    ----------
-    change : str
-        The lever in words.
-    after : int
-        Bytes of the fullest tile with this lever alone.
-    kind : str
-        Of levers of one kind, only one can be taken; one without a kind is for itself.
-    how : mapping
-        What the program is priced again with.
-    resized : callable or None
-        The operations and sizes of a priced program with this lever.
-    recompute : frozenset of str
-        Nodes to recompute.
-    """
-
-    change: str
-    after: int
-    kind: str = ""
-    how: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    resized: Callable[[Priced], Resized] | None = None
-    recompute: frozenset[str] = frozenset()
+    change: str  # the lever in words
+    after: int  # bytes of the fullest tile with this lever alone
+    kind: str = ""  # of levers of one kind, only one can be taken; one without a kind is for itself
+    how: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what the program is priced again with
+    resized: Callable[[Priced], Resized] | None = None  # the operations and sizes of a priced program with this lever
+    recompute: frozenset[str] = frozenset()  # nodes to recompute
 
 
 def together(parts: Sequence[Part], priced: Priced, again: Again, before: int, has: int) -> Lever | None:

@@ -34,26 +34,14 @@ def windows(p: ConvParams, out: Sequence[Array], kernel: Sequence[Array]) -> Arr
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the convolution planner.
+    """Options of the convolution planner."""
 
-    Attributes
-    ----------
-    pass_ : str
-        What the convolution is for; decides operand order, rearrangements and allowed vertices.
-    partials : str
-        Type of partial results, ``"half"`` or ``"float"``.
-    available_memory : float
-        Fraction of tile memory that temporary data may take; more than 1 asks for a plan without that bound.
-    tiles : int
-        Tiles to use; 0 for all.
-    whole_vectors : bool
-        Price results of a tile that fill no whole vectors as if they did, as a smooth price does.
-    """
-
-    pass_: Pass = "none"
-    partials: str = "float"
+    pass_: Pass = "none"  # what the convolution is for; decides operand order, rearrangements and allowed vertices
+    partials: str = "float"  # type of partial results, ``"half"`` or ``"float"``
+    # fraction of tile memory that temporary data may take; more than 1 asks for a plan without that bound
     available_memory: float = 0.6
-    tiles: int = 0
+    tiles: int = 0  # tiles to use; 0 for all
+    # price results of a tile that fill no whole vectors as if they did, as a smooth price does
     whole_vectors: bool = False
 
     def __post_init__(self) -> None:

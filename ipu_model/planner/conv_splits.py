@@ -77,35 +77,22 @@ def combinations(lists: list[Array], sizes: tuple[int, ...], tiles: int, limit: 
 
 @dataclass(frozen=True)
 class Spatial:
-    """Splits of field, batch, groups and kernel over tiles, and what the fullest tile has; the channels stay whole.
+    """Splits of field, batch, groups and kernel over tiles, and what the fullest tile has; the channels stay whole."""
 
-    Attributes
-    ----------
-    index : list of array
-        The position of each split in the list of its dimension.
-    used : array
-        Tiles used.
-    work, inputs, results : array
-        Multiplies for each pair of channels, elements of the input for each input channel and of the results for each
-        output channel.
-    kernels, received : array
-        Elements of the weights for each pair of channels, and those of them that are not at home on the tile.
-    places, depth : array
-        Tiles that share the weights, and those whose partial results are added, if each has all channels.
-    tile : Tile
-        The share of the fullest tile, with one group of input and one of output channels.
-    """
-
-    index: list[Array]
-    used: Array
+    index: list[Array]  # the position of each split in the list of its dimension
+    used: Array  # tiles used
+    # multiplies for each pair of channels, elements of the input for each input channel and of the results for each
+    # output channel
     work: Array
     inputs: Array
     results: Array
+    # elements of the weights for each pair of channels, and those of them that are not at home on the tile
     kernels: Array
     received: Array
+    # tiles that share the weights, and those whose partial results are added, if each has all channels
     places: Array
     depth: Array
-    tile: Tile
+    tile: Tile  # the share of the fullest tile, with one group of input and one of output channels
 
 
 @functools.lru_cache(maxsize=64)
@@ -133,21 +120,11 @@ def spatial_splits(p: ConvParams, groups: int, tiles: int, counts: tuple[int, ..
 
 @dataclass(frozen=True)
 class Quick:
-    """Constants of a vertex for the quick lower bound of cycles.
+    """Constants of a vertex for the quick lower bound of cycles."""
 
-    Attributes
-    ----------
-    beside : float
-        Least cycles beside arithmetic, however the problem is split.
-    unit : float
-        Cycles of arithmetic for each product of shares.
-    copied : float
-        Least cycles of rearranging operands on one tile alone.
-    """
-
-    beside: float
-    unit: float
-    copied: float
+    beside: float  # least cycles beside arithmetic, however the problem is split
+    unit: float  # cycles of arithmetic for each product of shares
+    copied: float  # least cycles of rearranging operands on one tile alone
 
     def factors(self, s: Spatial, grid: Grid) -> Array:
         """The factors of the bound that depend on field, batch, groups and kernel, in the order of `_channels`."""

@@ -29,32 +29,19 @@ def product(arrays: Iterable[Array]) -> Array:
 
 
 class Vertex(NamedTuple):
-    """One way to run the inner loop.
-
-    Attributes
-    ----------
-    method : str
-    gpg, ipg, opg : int
-        Convolution groups, input and output channels handled together.
-    units : int
-        Convolution units used (AMP), otherwise 0.
-    data, partials : str
-        Types of the operands and of the partial results.
-    rate : float
-        Multiplies per cycle at best.
-    height : int
-        Kernel rows that supply missing input channels (AMP).
-    """
+    """One way to run the inner loop."""
 
     method: Method
+    # convolution groups, input and output channels handled together
     gpg: int
     ipg: int
     opg: int
-    units: int
+    units: int  # convolution units used (AMP), otherwise 0
+    # types of the operands and of the partial results
     data: str
     partials: str
-    rate: float
-    height: int = 1
+    rate: float  # multiplies per cycle at best
+    height: int = 1  # kernel rows that supply missing input channels (AMP)
     chains: int = 0
 
 

@@ -27,28 +27,18 @@ AROUND = 3000.0  # launch, log-softmax, fills and the last elementwise step; few
 
 @dataclass(frozen=True)
 class CtcPlan:
-    """How sequences, time and label are split.
+    """How sequences, time and label are split."""
 
-    Attributes
-    ----------
-    batch, time, label : int
-        Parts of each.
-    blank : bool
-        Whether the last blank has a tile of its own.
-    sequences, steps, positions : int
-        Largest share of each that a tile has.
-    stages : tuple of Stage
-        The reduction of the gradient over the parts of the label.
-    """
-
+    # parts of each
     batch: int
     time: int
     label: int
-    blank: bool
+    blank: bool  # whether the last blank has a tile of its own
+    # largest share of each that a tile has
     sequences: int
     steps: int
     positions: int
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[Stage, ...] = ()  # the reduction of the gradient over the parts of the label
 
     @property
     def parts(self) -> int:

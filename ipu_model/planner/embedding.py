@@ -34,25 +34,15 @@ def plan_embedding(
 
 @dataclass(frozen=True)
 class Lookup:
-    """A table spread over the tiles, and the look-ups in it.
+    """A table spread over the tiles, and the look-ups in it."""
 
-    Attributes
-    ----------
-    columns, rows, lookups : int
-        Parts of each; tiles are their product.
-    width : int
-        Elements of a row on a tile.
-    held : int
-        Rows of the table on a tile.
-    share, second : int
-        Look-ups of a tile in the first stage, and in the second, which joins the row parts.
-    """
-
+    # parts of each; tiles are their product
     columns: int
     rows: int
     lookups: int
-    width: int
-    held: int
+    width: int  # elements of a row on a tile
+    held: int  # rows of the table on a tile
+    # look-ups of a tile in the first stage, and in the second, which joins the row parts
     share: int
     second: int
 

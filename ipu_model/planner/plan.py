@@ -11,42 +11,19 @@ from ipu_model.target import Target
 
 @dataclass(frozen=True)
 class Plan:
-    """One operation spread over the tiles.
+    """One operation spread over the tiles."""
 
-    Attributes
-    ----------
-    family : str
-        Prefix of the fitted constants that price the operation.
-    quantities : dict of str to float
-        Priced quantities: cycles of vertex code, cycles of exchange at the nominal rate, bytes copied, steps.
-    exchange : frozenset of str
-        The quantities that scale with the exchange rate of the target.
-    exact : frozenset of str
-        The quantities that need no constant: vertex formulas of the library.
-    method : str
-        How the inner loop runs.
-    tiles : int
-        Tiles used.
-    temporary_bytes : float
-        Temporary memory of the fullest tile.
-    interleaved_bytes : float
-        Part of it that must be in interleaved memory.
-    tile_bytes : dict of str to float
-        Operands and results on the fullest tile.
-    detail : Any
-        The family's own record of the decision.
-    """
-
-    family: str
+    family: str  # prefix of the fitted constants that price the operation
+    # priced quantities: cycles of vertex code, cycles of exchange at the nominal rate, bytes copied, steps
     quantities: dict[str, float]
-    exchange: frozenset[str] = frozenset()
-    exact: frozenset[str] = frozenset()
-    method: str = ""
-    tiles: int = 0
-    temporary_bytes: float = 0.0
-    interleaved_bytes: float = 0.0
-    tile_bytes: dict[str, float] = field(default_factory=dict[str, float])
-    detail: Any = None
+    exchange: frozenset[str] = frozenset()  # the quantities that scale with the exchange rate of the target
+    exact: frozenset[str] = frozenset()  # the quantities that need no constant: vertex formulas of the library
+    method: str = ""  # how the inner loop runs
+    tiles: int = 0  # tiles used
+    temporary_bytes: float = 0.0  # temporary memory of the fullest tile
+    interleaved_bytes: float = 0.0  # part of it that must be in interleaved memory
+    tile_bytes: dict[str, float] = field(default_factory=dict[str, float])  # operands and results on the fullest tile
+    detail: Any = None  # the family's own record of the decision
 
     def breakdown(self, target: Target) -> dict[str, float]:
         """Cycles by cause; differentiable in the leaves of `target`."""

@@ -30,22 +30,14 @@ CLEARLY = 0.9  # part of the price with the cell's splits below which a corner i
 
 @dataclass(frozen=True)
 class Surface:
-    """Plans at the corners of a cell of sizes.
+    """Plans at the corners of a cell of sizes."""
 
-    Attributes
-    ----------
-    lower, upper : dict of str to int
-        The corners of the cell, by the name of the size.
-    corners : tuple of Plan
-        One for each combination of lower (first) and upper sizes, the last name varying fastest.
-    around : callable
-        The surface whose cell holds other sizes.
-    """
-
+    # the corners of the cell, by the name of the size
     lower: Mapping[str, int]
     upper: Mapping[str, int]
+    # one for each combination of lower (first) and upper sizes, the last name varying fastest
     corners: tuple[Plan, ...]
-    around: Callable[..., Surface]
+    around: Callable[..., Surface]  # the surface whose cell holds other sizes
 
     def holds(self, **sizes: float) -> bool:
         """Whether the sizes lie in the cell, its edges included."""

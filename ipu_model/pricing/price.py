@@ -26,39 +26,21 @@ TRANSFERS = frozenset(("host_read", "host_write", "remote_read", "remote_write")
 
 @dataclass(frozen=True)
 class Priced:
-    """A program with prices; sequences run parallel to ``program.steps``.
-
-    Attributes
-    ----------
-    prices : tuple of OpCost
-    extras : dict of int to supersteps
-        What layouts and placement add before a step.
-    costs : tuple of Cost
-        One run of the step, extras included.
-    trips : tuple of float
-        Runs per run of the program; 0 in branches that are not the most expensive one.
-    ipus : tuple of int
-    into : tuple of int
-        The step into whose vertex this one is fused, or -1.
-    unpriced : Counter
-        Primitives without a rule, and how many equations have them.
-    assumptions : tuple of str
-        Assumptions about what the program does not say, such as trip counts.
-    """
+    """A program with prices; sequences run parallel to ``program.steps``."""
 
     program: Program
     context: Context
     placement: Placement
     prices: tuple[OpCost, ...]
-    extras: dict[int, tuple[Superstep, ...]]
-    costs: tuple[Cost, ...]
-    trips: tuple[float, ...]
+    extras: dict[int, tuple[Superstep, ...]]  # what layouts and placement add before a step
+    costs: tuple[Cost, ...]  # one run of the step, extras included
+    trips: tuple[float, ...]  # runs per run of the program; 0 in branches that are not the most expensive one
     ipus: tuple[int, ...]
     homes: tuple[int, ...]
-    into: tuple[int, ...]
+    into: tuple[int, ...]  # the step into whose vertex this one is fused, or -1
     uses: tuple[int, ...]
-    unpriced: Counter[str]
-    assumptions: tuple[str, ...]
+    unpriced: Counter[str]  # primitives without a rule, and how many equations have them
+    assumptions: tuple[str, ...]  # assumptions about what the program does not say, such as trip counts
 
     @property
     def recomputed(self) -> frozenset[str]:

@@ -33,22 +33,13 @@ class Operands:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One benchmark program, priced.
+    """One benchmark program, priced."""
 
-    Attributes
-    ----------
-    cycles : Formula
-        Cycles of its timed programs.
-    total_memory : Formula, optional
-        Sum over tiles of always-live bytes plus each tile's own peak of the rest, bytes; None for a program that is
-        part of another and shares its memory.
-    max_tile : Formula, optional
-        Highest address used on any tile, gaps included, bytes.
-    """
-
-    cycles: Formula
+    cycles: Formula  # cycles of its timed programs
+    # sum over tiles of always-live bytes plus each tile's own peak of the rest, bytes; None for a program that is part
+    # of another and shares its memory
     total_memory: Formula | None = None
-    max_tile: Formula | None = None
+    max_tile: Formula | None = None  # highest address used on any tile, gaps included, bytes
 
     def on_tiles(self, tiles: int) -> Benchmark:
         """The same with a highest address no lower than the mean over `tiles`, which no fullest tile is below."""

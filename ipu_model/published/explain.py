@@ -15,31 +15,16 @@ from ipu_model.uncertainty import Uncertainty, of_sort
 
 @dataclass(frozen=True)
 class Explanation:
-    """A prediction with its reasons.
+    """A prediction with its reasons."""
 
-    Attributes
-    ----------
-    value : float
-        The prediction, in `unit`.
-    terms : dict of str to float
-        The terms of its sum, before conversion to a rate or unit, largest first: cycles or bytes by cause.
-    scale : float
-        Factor of the sum, beside rate and unit.
-    plans : tuple of str
-        How each planned operation runs.
-    assumed : tuple of str
-        Assumptions where the row does not say something.
-    uncertainty : Uncertainty, optional
-        None where no figure of the same sort was published.
-    """
-
-    value: float
+    value: float  # the prediction, in `unit`
     unit: str
+    # the terms of its sum, before conversion to a rate or unit, largest first: cycles or bytes by cause
     terms: dict[str, float]
-    scale: float
-    plans: tuple[str, ...]
-    assumed: tuple[str, ...]
-    uncertainty: Uncertainty | None
+    scale: float  # factor of the sum, beside rate and unit
+    plans: tuple[str, ...]  # how each planned operation runs
+    assumed: tuple[str, ...]  # assumptions where the row does not say something
+    uncertainty: Uncertainty | None  # none where no figure of the same sort was published
 
     def __str__(self) -> str:
         spread = self.uncertainty

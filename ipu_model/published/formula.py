@@ -18,43 +18,23 @@ KNOWN = (FIXED, EXCHANGED)
 
 @dataclass(frozen=True)
 class Formula:
-    """``maximum over alternatives of sum(quantity * constant)``, turned into the unit of a figure.
+    """``maximum over alternatives of sum(quantity * constant)``, turned into the unit of a figure."""
 
-    Attributes
-    ----------
-    alternatives : tuple of dict
-        Each maps a fitted constant (or ``FIXED``) to its quantity.
-    exchange : frozenset of str
-        Constants whose quantity is exchange at the nominal rate.
-    scale : str
-        A fitted constant that multiplies everything.
-    numerator : float
-        When positive the figure is a rate: this much work per predicted time.
-    seconds : bool
-        Whether cycles become seconds.
-    unit : float
-        Divides the answer (1e12 for TFLOP/s, 1e-3 for milliseconds).
-    gives : str
-        The quantity of the sum before unit conversion: ``"cycles"``, ``"bytes"``, ``"byte/s"``, ``"number"``, ...
-    work : dict of str to float
-        Work done in those cycles, for rates and shares: ``flop``, ``byte``, ``item``, ``token``, ``step``, ``cell``;
-        `share` is the seconds that the chip needs for it at its peak.
-    plans : tuple of Plan
-        The plans that the quantities come from; only `explain` uses them.
-    assumed : tuple of str
-        Assumptions where the row does not say something.
-    """
-
-    alternatives: tuple[Mapping[str, float], ...]
+    alternatives: tuple[Mapping[str, float], ...]  # each maps a fitted constant (or ``FIXED``) to its quantity
+    # constants whose quantity is exchange at the nominal rate
     exchange: frozenset[str] = field(default_factory=frozenset[str])
-    scale: str = FIXED
-    numerator: float = 0.0
-    seconds: bool = False
-    unit: float = 1.0
+    scale: str = FIXED  # a fitted constant that multiplies everything
+    numerator: float = 0.0  # when positive the figure is a rate: this much work per predicted time
+    seconds: bool = False  # whether cycles become seconds
+    unit: float = 1.0  # divides the answer (1e12 for TFLOP/s, 1e-3 for milliseconds)
+    # the quantity of the sum before unit conversion: ``"cycles"``, ``"bytes"``, ``"byte/s"``, ``"number"``, ...
     gives: str = "cycles"
+    # work done in those cycles, for rates and shares: ``flop``, ``byte``, ``item``, ``token``, ``step``, ``cell``;
+    # `share` is the seconds that the chip needs for it at its peak
     work: Mapping[str, float] = field(default_factory=dict[str, float])
+    # the plans that the quantities come from; only `explain` uses them
     plans: tuple[Plan, ...] = field(default=(), compare=False, repr=False)
-    assumed: tuple[str, ...] = field(default=(), compare=False)
+    assumed: tuple[str, ...] = field(default=(), compare=False)  # assumptions where the row does not say something
 
     def constants(self) -> set[str]:
         """Fitted constants that the prediction depends on."""

@@ -25,26 +25,13 @@ END = 24  # bytes behind the last variable of a tile
 
 @dataclass(frozen=True)
 class Layer:
-    """A benchmark program.
+    """A benchmark program."""
 
-    Attributes
-    ----------
-    family : str
-        Prefix of its constants.
-    passes : sequence of sequence of Split
-        The convolutions of each pass, side by side.
-    operands : Operands
-    compiled : bool
-        Whether the benchmark compiles vertex code.
-    copies : int
-        Inputs and outputs that always live: with their gradients where the program trains.
-    """
-
-    family: str
-    passes: Sequence[Sequence[Split]]
+    family: str  # prefix of its constants
+    passes: Sequence[Sequence[Split]]  # the convolutions of each pass, side by side
     operands: Operands
-    compiled: bool
-    copies: int = 2
+    compiled: bool  # whether the benchmark compiles vertex code
+    copies: int = 2  # inputs and outputs that always live: with their gradients where the program trains
 
     @property
     def splits(self) -> list[Split]:

@@ -23,26 +23,14 @@ Shape = jax.ShapeDtypeStruct
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """One batch of a network.
+    """One batch of a network."""
 
-    Attributes
-    ----------
-    kind : str
-        Which fitted stretch applies (``"transformer"``, ``"cnn"``, ``"window"``, ``"table"``, ...).
-    forward : callable
-        ``forward(weights, *inputs)``.
-    inputs : tuple of jax.ShapeDtypeStruct
-    items : float
-        Items in the batch.
-    served : str
-        Kind of data in a request (``"text"``, ``"image"``, ``"speech"``, ``"table"``, ...), which decides how services
-        queue requests.
-    """
-
-    kind: str
-    forward: Callable[..., Array]
+    kind: str  # which fitted stretch applies (``"transformer"``, ``"cnn"``, ``"window"``, ``"table"``, ...)
+    forward: Callable[..., Array]  # ``forward(weights, *inputs)``
     inputs: tuple[Any, ...]
-    items: float
+    items: float  # items in the batch
+    # kind of data in a request (``"text"``, ``"image"``, ``"speech"``, ``"table"``, ...), which decides how services
+    # queue requests
     served: str = "text"
 
 

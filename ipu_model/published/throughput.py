@@ -84,27 +84,13 @@ _BY_TOKEN = r"\bdecod(e|ing)\b|\bgenerat|autoregressi"
 
 @dataclass(frozen=True)
 class Case:
-    """The program of a whole-model row.
+    """The program of a whole-model row."""
 
-    Attributes
-    ----------
-    network : Network
-        One batch, or one micro-batch.
-    system : System
-        IPUs, replicas and accumulation; of inference those of a single IPU.
-    count : int
-        IPUs of the system.
-    share : float
-        Rows of a batch per item: a packed row holds more than one sequence.
-    assumed : tuple of str
-        What the row does not say.
-    """
-
-    network: Network
-    system: System
-    count: int
-    share: float
-    assumed: tuple[str, ...]
+    network: Network  # one batch, or one micro-batch
+    system: System  # IPUs, replicas and accumulation; of inference those of a single IPU
+    count: int  # IPUs of the system
+    share: float  # rows of a batch per item: a packed row holds more than one sequence
+    assumed: tuple[str, ...]  # what the row does not say
 
 
 def formula(row: Mapping[str, Any], target: Target) -> Formula | None:

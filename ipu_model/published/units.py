@@ -35,24 +35,14 @@ EXPECTED = {"cycles": "one of cycles, times and rates of its work", "bytes": "on
 
 
 class Unit(NamedTuple):
-    """The quantity that a unit measures, and its size in base units.
+    """The quantity that a unit measures, and its size in base units."""
 
-    Attributes
-    ----------
-    sort : str
-        ``"cycles"``, ``"time"`` (seconds), ``"bytes"``, ``"share"``, ``"number"``, or the work that a rate counts per
-        second: ``"flop/s"``, ``"byte/s"``, ``"item/s"``, ``"token/s"``, ``"step/s"``, ``"cell/s"``.
-    scale : float
-    each : bool
-        Whether a rate is that of one IPU of a system.
-    of_watt : bool
-        Whether a rate is that of each watt of its power (``"samples/s/W"``, ``"samples/J"``).
-    """
-
+    # ``"cycles"``, ``"time"`` (seconds), ``"bytes"``, ``"share"``, ``"number"``, or the work that a rate counts per
+    # second: ``"flop/s"``, ``"byte/s"``, ``"item/s"``, ``"token/s"``, ``"step/s"``, ``"cell/s"``
     sort: str
     scale: float = 1.0
-    each: bool = False
-    of_watt: bool = False
+    each: bool = False  # whether a rate is that of one IPU of a system
+    of_watt: bool = False  # whether a rate is that of each watt of its power (``"samples/s/W"``, ``"samples/J"``)
 
 
 def parse(unit: str) -> Unit:

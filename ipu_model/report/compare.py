@@ -16,30 +16,14 @@ Change = tuple[str, float, float]  # name, before, now
 
 @dataclass(frozen=True)
 class Comparison:
-    """Differences from an earlier report, the largest first, without those below a hundredth of it.
+    """Differences from an earlier report, the largest first, without those below a hundredth of it."""
 
-    Attributes
-    ----------
-    name : str
-        Of the earlier report, and its target where that is another.
-    unit : str
-        Of time: ``"cycles"``, or ``"ns"`` where the clocks differ.
-    cycles : tuple of Change
-        Of a run, and of each kind of cycle.
-    memory : tuple of Change
-        Bytes: the fullest tile, all tiles, and each category that changed.
-    operations : tuple of Change
-        Time by operation and phase.
-    variables : tuple of Change
-        Bytes by name; variables of one name are added up.
-    """
-
-    name: str
-    unit: str
-    cycles: tuple[Change, ...]
-    memory: tuple[Change, ...]
-    operations: tuple[Change, ...]
-    variables: tuple[Change, ...]
+    name: str  # of the earlier report, and its target where that is another
+    unit: str  # of time: ``"cycles"``, or ``"ns"`` where the clocks differ
+    cycles: tuple[Change, ...]  # of a run, and of each kind of cycle
+    memory: tuple[Change, ...]  # bytes: the fullest tile, all tiles, and each category that changed
+    operations: tuple[Change, ...]  # time by operation and phase
+    variables: tuple[Change, ...]  # bytes by name; variables of one name are added up
 
     def __str__(self) -> str:
         """A few lines of each list, as text."""

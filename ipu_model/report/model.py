@@ -140,26 +140,17 @@ class IpuRow:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Time of one run of the program.
-
-    Attributes
-    ----------
-    cycles : from start to end on the slowest path
-    bubbles : cycles in which IPUs wait for each other in filling and draining pipelines, summed over IPUs
-    overlapped : host cycles hidden behind compute
-    seconds, samples_per_second : at the clock of the target; throughput 0 when the number of samples is unknown
-    stages : cycles of one micro-batch in each stage of a pipeline
-    spans : the cycles of the pipeline while it fills, runs and drains, `flows` times over
-    """
+    """Time of one run of the program."""
 
     kind: str
-    cycles: float
-    bubbles: float
-    overlapped: float
+    cycles: float  # from start to end on the slowest path
+    bubbles: float  # cycles in which IPUs wait for each other in filling and draining pipelines, summed over IPUs
+    overlapped: float  # host cycles hidden behind compute
+    # at the clock of the target; throughput 0 when the number of samples is unknown
     seconds: float
     samples_per_second: float
-    stages: tuple[float, ...] = ()
-    spans: tuple[Span, ...] = ()
+    stages: tuple[float, ...] = ()  # cycles of one micro-batch in each stage of a pipeline
+    spans: tuple[Span, ...] = ()  # the cycles of the pipeline while it fills, runs and drains, `flows` times over
     flows: int = 1
 
 

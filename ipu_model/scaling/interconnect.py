@@ -14,22 +14,12 @@ from ipu_model.targets import FOLDER
 
 @dataclass(frozen=True)
 class Level:
-    """Links that join `chips` chips, counted from the first level on.
-
-    Attributes
-    ----------
-    name : str
-    chips : int
-    bytes_per_second : float
-        Of one chip in one direction, while all chips send.
-    latency : float
-        Seconds of one hop.
-    """
+    """Links that join `chips` chips, counted from the first level on."""
 
     name: str
     chips: int
-    bytes_per_second: float
-    latency: float = 0.0
+    bytes_per_second: float  # of one chip in one direction, while all chips send
+    latency: float = 0.0  # seconds of one hop
 
     def __post_init__(self) -> None:
         what = f"Level {self.name!r}"

@@ -69,37 +69,17 @@ class Parts:
 
 @dataclass(frozen=True)
 class Plan:
-    """A priced plan.
-
-    Attributes
-    ----------
-    spread : Spread
-    recompute : bool
-        Stages keep only their inputs, and recompute the rest for the backward pass.
-    parts : Parts
-    memory : float
-        Bytes on the fullest chip.
-    throughput : float
-        Samples per second.
-    micro_batch : float
-        Samples of a micro-batch.
-    accumulation : int
-        Micro-batches of a step on each replica.
-    in_flight : int
-        How many of them are in a replica's pipeline at once.
-    efficiency : float
-        Throughput over that of as many single chips with unlimited memory and no communication.
-    """
+    """A priced plan."""
 
     spread: Spread
-    recompute: bool
+    recompute: bool  # stages keep only their inputs, and recompute the rest for the backward pass
     parts: Parts
-    memory: float
-    throughput: float
-    micro_batch: float
-    accumulation: int
-    in_flight: int
-    efficiency: float = 1.0
+    memory: float  # bytes on the fullest chip
+    throughput: float  # samples per second
+    micro_batch: float  # samples of a micro-batch
+    accumulation: int  # micro-batches of a step on each replica
+    in_flight: int  # how many of them are in a replica's pipeline at once
+    efficiency: float = 1.0  # throughput over that of as many single chips with unlimited memory and no communication
 
 
 @dataclass(frozen=True)

@@ -13,23 +13,15 @@ from ipu_model.pricing import Priced
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Equal pipeline cycles in a row: stages `first` to `last` (exclusive) work at the same time, on micro-batches.
-
-    Attributes
-    ----------
-    repeats : int
-    start, cycles : cycles
-        When the first of them begins, and how long each takes: as long as its busiest IPU.
-    busy : tuple of cycles
-        Work of each IPU in one of them; the rest of its time it waits.
-    """
+    """Equal pipeline cycles in a row: stages `first` to `last` (exclusive) work at the same time, on micro-batches."""
 
     first: int
     last: int
     repeats: int
+    # in cycles: when the first of them begins, and how long each takes: as long as its busiest IPU
     start: Number
     cycles: Number
-    busy: tuple[Number, ...]
+    busy: tuple[Number, ...]  # work of each IPU in one of them; the rest of its time it waits
 
 
 @dataclass(frozen=True)

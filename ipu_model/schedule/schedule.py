@@ -13,26 +13,17 @@ from ipu_model.schedule.pipeline import Loads, Span, first_cycles, loads_of, spa
 
 @dataclass(frozen=True)
 class Timing:
-    """Cycles of a run; see `ipu_model.report.model.Schedule`.
-
-    Attributes
-    ----------
-    stages : tuple of cycles
-        Of a pipeline: one micro-batch in each stage.
-    spans : tuple of Span
-        Its cycles, once from empty to empty; `flows` such follow each other, then the update.
-    begins : tuple of cycles
-        When each IPU begins to work; empty when everything runs in turn.
-    """
+    """Cycles of a run; see `ipu_model.report.model.Schedule`."""
 
     kind: str
     cycles: Number
     bubbles: Number
     overlapped: Number
-    stages: tuple[Number, ...] = ()
+    stages: tuple[Number, ...] = ()  # of a pipeline: one micro-batch in each stage
+    # its cycles, once from empty to empty; `flows` such follow each other, then the update
     spans: tuple[Span, ...] = ()
     flows: int = 1
-    begins: tuple[Number, ...] = ()
+    begins: tuple[Number, ...] = ()  # when each IPU begins to work; empty when everything runs in turn
 
 
 def timing(priced: Priced) -> Timing:

@@ -14,23 +14,12 @@ UPDATE_SCOPE = "update"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Provenance of a step.
+    """Provenance of a step."""
 
-    Attributes
-    ----------
-    node : str
-        Name of the innermost node it was traced for; empty outside any node.
-    phase : {"forward", "backward", "update"}
-    path : tuple of str
-        All enclosing scopes, outermost first, without the marks that differentiation adds.
-    recomputed : bool
-        True for forward work repeated inside the backward pass (rematerialisation).
-    """
-
-    node: str
+    node: str  # name of the innermost node it was traced for; empty outside any node
     phase: str
-    path: tuple[str, ...]
-    recomputed: bool = False
+    path: tuple[str, ...]  # all enclosing scopes, outermost first, without the marks that differentiation adds
+    recomputed: bool = False  # true for forward work repeated inside the backward pass (rematerialisation)
 
     @property
     def name(self) -> str:

@@ -28,26 +28,14 @@ def is_float(value: ir.Value | None) -> bool:
 
 @dataclass
 class Step:
-    """One planned gradient operator.
+    """One planned gradient operator."""
 
-    Attributes
-    ----------
-    node : ir.Node
-        The forward node.
-    gradient : Gradient or None
-        The gradient's entry in the operator table; None for a node that calls graphs.
-    of : tuple of int
-        Indices of the node's inputs that get a gradient.
-    reads : list of ir.Value or None
-        Forward tensors that the gradient operator reads.
-    captured : list of ir.Value
-        Tensors of enclosing graphs that graphs called by the node read, and that get a gradient too.
-    """
-
-    node: ir.Node
-    gradient: Gradient | None
-    of: tuple[int, ...]
+    node: ir.Node  # the forward node
+    gradient: Gradient | None  # the gradient's entry in the operator table; None for a node that calls graphs
+    of: tuple[int, ...]  # indices of the node's inputs that get a gradient
+    # forward tensors that the gradient operator reads
     reads: list[ir.Value | None] = field(default_factory=list[ir.Value | None])
+    # tensors of enclosing graphs that graphs called by the node read, and that get a gradient too
     captured: list[ir.Value] = field(default_factory=list[ir.Value])
 
     @property

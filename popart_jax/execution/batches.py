@@ -98,24 +98,12 @@ def loop(body: Callable[..., Any], carry: Any, streams: Tensors, length: int) ->
 
 @dataclass(frozen=True)
 class _Opened:
-    """What a batch of a training program knows before its first micro-batch.
+    """What a batch of a training program knows before its first micro-batch."""
 
-    Attributes
-    ----------
-    scaling : Scaling
-        Automatic loss scaling's factor, scale and statistics.
-    scalars : dict of str to dict
-        Hyperparameters of each weight's rule.
-    working : Working
-        State of each weight's rule.
-    shown : dict of str to Array
-        Tensors that stay as they are for the whole batch, for anchors.
-    """
-
-    scaling: loss_scaling.Scaling
-    scalars: dict[str, dict[str, Any]]
-    working: update.Working
-    shown: Tensors
+    scaling: loss_scaling.Scaling  # automatic loss scaling's factor, scale and statistics
+    scalars: dict[str, dict[str, Any]]  # hyperparameters of each weight's rule
+    working: update.Working  # state of each weight's rule
+    shown: Tensors  # tensors that stay as they are for the whole batch, for anchors
 
 
 class _Batch:

@@ -101,21 +101,11 @@ def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of device memory that one run of a compiled step needs, known before it runs.
+    """Bytes of device memory that one run of a compiled step needs, known before it runs."""
 
-    Attributes
-    ----------
-    arguments : int
-        Inputs: variables, as the step reads them, and fed arrays.
-    results : int
-        Outputs, without those that reuse an argument's memory.
-    temporary : int
-        Largest total of intermediate values at one time.
-    """
-
-    arguments: int
-    results: int
-    temporary: int
+    arguments: int  # inputs: variables, as the step reads them, and fed arrays
+    results: int  # outputs, without those that reuse an argument's memory
+    temporary: int  # largest total of intermediate values at one time
 
     @property
     def peak(self) -> int:
@@ -141,29 +131,15 @@ def room_of(memory: Memory | None) -> Room:
 
 @dataclass(frozen=True)
 class Executable:
-    """A compiled step.
+    """A compiled step."""
 
-    Attributes
-    ----------
-    step : Step
-        The step that was compiled.
-    mesh : Mesh or None
-        Devices of the replicas; None where one device runs all of them.
-    call : jax.stages.Compiled
-        The program on flat arguments: state, fixed variables (as prepared), fed arrays.
-    preparation : Preparation or None
-        Computed once from the fixed variables; its results are passed in their place.
-    lowered : jax.stages.Lowered or None
-        The lowered program given to XLA; None when the executable was loaded from a file.
-    may_fail : bool
-        Whether a run may be stopped half-way by the host. It is waited for, so that the old state is kept until then.
-    """
-
-    step: Step
-    mesh: Mesh | None
-    call: Any
+    step: Step  # the step that was compiled
+    mesh: Mesh | None  # devices of the replicas; None where one device runs all of them
+    call: Any  # the program on flat arguments: state, fixed variables (as prepared), fed arrays
+    # computed once from the fixed variables; its results are passed in their place
     preparation: Preparation | None = None
-    lowered: Any = None
+    lowered: Any = None  # the lowered program given to XLA; None when the executable was loaded from a file
+    # whether a run may be stopped half-way by the host. It is waited for, so that the old state is kept until then
     may_fail: bool = False
 
     @property

@@ -87,31 +87,15 @@ def accumulators(training: Training, working: Working, index: Any) -> dict[str, 
 
 @dataclass(frozen=True)
 class UpdateInputs:
-    """The inputs of an update.
-
-    Attributes
-    ----------
-    program : Program
-    training : Training
-        Its rules say which weights are updated.
-    carried : mapping of str to array
-        Variables.
-    working : dict of str to dict
-        State of every rule in the batch.
-    gradients : mapping of str to array
-        Empty where they were accumulated in `working`.
-    scalars : mapping of str to mapping
-        Scalars of every weight.
-    rounding : jax random key or None
-        Key for stochastic rounding of half results, the same on all replicas; None to round to nearest.
-    """
+    """The inputs of an update."""
 
     program: Program
-    training: Training
-    carried: Mapping[str, Any]
-    working: Working
-    gradients: Mapping[str, Any]
-    scalars: Mapping[str, Mapping[str, Any]]
+    training: Training  # its rules say which weights are updated
+    carried: Mapping[str, Any]  # variables
+    working: Working  # state of every rule in the batch
+    gradients: Mapping[str, Any]  # empty where they were accumulated in `working`
+    scalars: Mapping[str, Mapping[str, Any]]  # scalars of every weight
+    # key for stochastic rounding of half results, the same on all replicas; None to round to nearest
     rounding: Any = None
 
 

@@ -36,27 +36,14 @@ _MAIN, _FACTS = "", "function"
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program for one combination of shapes and types.
+    """A program for one combination of shapes and types."""
 
-    Attributes
-    ----------
-    call : jax.stages.Compiled
-        The program on flat arguments, the weights (as prepared) first.
-    preparation : Preparation or None
-        Computes the program's first arguments from the weights; None where they are the weights themselves.
-    weights : tuple of array
-        The program's first arguments.
-    shared : str
-        Equal for programs that prepare the weights alike; empty where that is unknown.
-    out : jax.tree_util.PyTreeDef
-        Structure of the results.
-    """
-
-    call: Any
+    call: Any  # the program on flat arguments, the weights (as prepared) first
+    # computes the program's first arguments from the weights; None where they are the weights themselves
     preparation: Preparation | None
-    weights: tuple[Any, ...]
-    shared: str
-    out: Any
+    weights: tuple[Any, ...]  # the program's first arguments
+    shared: str  # equal for programs that prepare the weights alike; empty where that is unknown
+    out: Any  # structure of the results
 
     @cached_property
     def room(self) -> Room:

@@ -73,19 +73,12 @@ _FLOATS = re.compile(r"tensor\((float|float16|double|bfloat16)\)")  # alone, or 
 
 @dataclass(frozen=True)
 class Choice:
-    """The selection, by name.
+    """The selection, by name."""
 
-    Attributes
-    ----------
-    trainable, state : tuple of str
-        Parameters; running statistics.
-    frozen : dict of str to str
-        All other tensors, with the reason.
-    """
-
+    # parameters; running statistics
     trainable: tuple[str, ...]
     state: tuple[str, ...] = ()
-    frozen: Mapping[str, str] = field(default_factory=dict[str, str])
+    frozen: Mapping[str, str] = field(default_factory=dict[str, str])  # all other tensors, with the reason
 
 
 def choose(stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: Trainable | None) -> Choice:

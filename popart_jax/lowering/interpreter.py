@@ -53,45 +53,22 @@ from .schema_body import run_body
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of one walk, apart from tensor values.
+    """Settings of one walk, apart from tensor values."""
 
-    Attributes
-    ----------
-    opsets : mapping of str to int
-        Opset version by domain ('' is ai.onnx).
-    training : bool
-        Dropout drops, batch normalisation uses batch statistics.
-    key : jax.Array or None
-        Random key; every random node folds its own number in.
-    probes : mapping of str to array
-        Zeros added to the named tensors: their gradient is the tensor's gradient.
-    popart : bool
-        PopART's own behaviour where it differs from ONNX (INT32 indices, ties of Round, ...); sessions set it.
-    options : OperatorOptions
-        Session options and pattern switches that change what operators compute.
-    memo : OpMemo or None
-        Cache of traced operators, shared by equal nodes and by other walks.
-    rounding : jax.Array or None
-        Random key for stochastic rounding, where that is not `key`.
-    again : frozenset of str
-        Results of nodes of the main graph that are traced in the scope `AGAIN`.
-    types_only : bool
-        Only the types of results are asked for, so that padded results may be returned as they are.
-    cuts : bool
-        Padded results are returned as `Uncut`: the caller cuts the padding off, or follows it.
-    """
-
-    opsets: Mapping[str, int]
-    training: bool = False
-    key: jax.Array | None = None
+    opsets: Mapping[str, int]  # opset version by domain ('' is ai.onnx)
+    training: bool = False  # dropout drops, batch normalisation uses batch statistics
+    key: jax.Array | None = None  # random key; every random node folds its own number in
+    # zeros added to the named tensors: their gradient is the tensor's gradient
     probes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # PopART's own behaviour where it differs from ONNX (INT32 indices, ties of Round, ...); sessions set it
     popart: bool = False
-    options: OperatorOptions = DEFAULTS
-    memo: OpMemo | None = None
+    options: OperatorOptions = DEFAULTS  # session options and pattern switches that change what operators compute
+    memo: OpMemo | None = None  # cache of traced operators, shared by equal nodes and by other walks
+    # only the types of results are asked for, so that padded results may be returned as they are
     types_only: bool = False
-    cuts: bool = False
-    rounding: jax.Array | None = None
-    again: frozenset[str] = frozenset()
+    cuts: bool = False  # padded results are returned as `Uncut`: the caller cuts the padding off, or follows it
+    rounding: jax.Array | None = None  # random key for stochastic rounding, where that is not `key`
+    again: frozenset[str] = frozenset()  # results of nodes of the main graph that are traced in the scope `AGAIN`
 
 
 AGAIN = "checkpoint"

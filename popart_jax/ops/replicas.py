@@ -36,14 +36,9 @@ def replica_index() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Replicas in groups of `size` whose members are `stride` apart.
+    """Replicas in groups of `size` whose members are `stride` apart."""
 
-    Attributes
-    ----------
-    size, stride : int
-        Consecutive groups have stride 1; orthogonal ones have stride replicas / size.
-    """
-
+    # consecutive groups have stride 1; orthogonal ones have stride replicas / size
     size: int
     stride: int = 1
 

@@ -13,14 +13,7 @@ SIZES = {"half": 2, "float": 4}
 
 @dataclass(frozen=True)
 class PoolParams:
-    """A pooling over an input ``[batch, channels, *field]``.
-
-    Attributes
-    ----------
-    kind : {"max", "sum", "average"}
-    group : int
-        Channels that lie together in the input; 0 when that is unknown, so that any grouping is as good.
-    """
+    """A pooling over an input ``[batch, channels, *field]``."""
 
     batch: int
     channels: int
@@ -29,9 +22,9 @@ class PoolParams:
     stride: tuple[int, ...]
     pad_lower: tuple[int, ...]
     pad_upper: tuple[int, ...]
-    kind: str = "max"
+    kind: str = "max"  # "max", "sum" or "average"
     data: str = "half"
-    group: int = 0
+    group: int = 0  # channels that lie together in the input; 0 when that is unknown, so that any grouping is as good
 
     def __post_init__(self) -> None:
         check_sizes("pooling", batch=self.batch, channels=self.channels)

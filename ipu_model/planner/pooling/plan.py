@@ -26,31 +26,15 @@ Part = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Pooling:
-    """How a pass is split.
+    """How a pass is split."""
 
-    Attributes
-    ----------
-    params : PoolParams
-        The problem as the planner saw it.
-    group : int
-        Channels of a group.
-    splits : tuple of int
-        Parts of the batch, of the channel groups and of each field dimension.
-    shares : tuple of int
-        The largest share of each.
-    planned : int
-        Cycles of the vertex as the planner counts them.
-    vertex : int
-        Cycles of the vertex on the slowest tile.
-    """
-
-    params: PoolParams
-    group: int
+    params: PoolParams  # the problem as the planner saw it
+    group: int  # channels of a group
     backward: bool
-    splits: tuple[int, ...]
-    shares: tuple[int, ...]
-    planned: int
-    vertex: int = 0
+    splits: tuple[int, ...]  # parts of the batch, of the channel groups and of each field dimension
+    shares: tuple[int, ...]  # the largest share of each
+    planned: int  # cycles of the vertex as the planner counts them
+    vertex: int = 0  # cycles of the vertex on the slowest tile
 
     @property
     def extents(self) -> tuple[int, ...]:

@@ -29,28 +29,15 @@ MOST_VOTES = 4096  # different shares that are considered when a common order of
 
 @dataclass(frozen=True)
 class Reduction:
-    """How a reduction runs.
+    """How a reduction runs."""
 
-    Attributes
-    ----------
-    stages : tuple of Stage
-        In order; the first is local, without an exchange, unless every tile holds one value of each column.
-    sources : int
-        Tiles that hold parts of one column before the first exchange.
-    rotated : bool
-        Whether a tile has to bring its columns into order.
-    share : int
-        Elements on the fullest tile.
-    start : int
-        The tile that the first intermediate result goes to.
-    """
-
+    # in order; the first is local, without an exchange, unless every tile holds one value of each column
     stages: tuple[Stage, ...]
-    sources: int
-    rotated: bool
-    share: int
+    sources: int  # tiles that hold parts of one column before the first exchange
+    rotated: bool  # whether a tile has to bring its columns into order
+    share: int  # elements on the fullest tile
     columns: int
-    start: int
+    start: int  # the tile that the first intermediate result goes to
 
 
 def plan_reduction(

@@ -25,38 +25,18 @@ Interval = tuple[int, int]  # columns from, to
 
 @dataclass(frozen=True)
 class Stage:
-    """An exchange and the compute sets after it.
-
-    Attributes
-    ----------
-    received : float
-        Bytes that the busiest tile receives.
-    compute : float
-        Tile cycles of all compute sets on the slowest tile: tiles do not wait for each other between them.
-    held : ndarray
-        Bytes that are not always live on each tile.
-    state : ndarray
-        Vertices of each tile.
-    messages : int
-        Pairs of source and destination tile.
-    sets : tuple of float
-        The longest of each compute set, for programs that wait between them.
-    received_by_all : float
-        Bytes that all tiles receive together.
-    balance : float
-        Mean compute of the tiles with work over that of the slowest.
-    """
+    """An exchange and the compute sets after it."""
 
     name: str
-    received: float
-    compute: float
-    held: np.ndarray
-    state: np.ndarray
-    messages: int
+    received: float  # bytes that the busiest tile receives
+    compute: float  # tile cycles of all compute sets on the slowest tile: tiles do not wait for each other between them
+    held: np.ndarray  # bytes that are not always live on each tile
+    state: np.ndarray  # vertices of each tile
+    messages: int  # pairs of source and destination tile
     tiles: int
-    sets: tuple[float, float] = (0.0, 0.0)
-    received_by_all: float = 0.0
-    balance: float = 1.0
+    sets: tuple[float, float] = (0.0, 0.0)  # the longest of each compute set, for programs that wait between them
+    received_by_all: float = 0.0  # bytes that all tiles receive together
+    balance: float = 1.0  # mean compute of the tiles with work over that of the slowest
 
 
 @dataclass(frozen=True)

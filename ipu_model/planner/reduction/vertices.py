@@ -17,23 +17,14 @@ LOG_ADD = {"float": 23, "half": 12}  # bundles of one addition of logarithms
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One reduction on a tile: each of `out` columns is the sum of `rows` runs of `inner` values.
-
-    Attributes
-    ----------
-    stride : int
-        Elements from one row to the next.
-    pieces : int
-        Stretches of memory that hold the values; 1 for regular input.
-    alone : bool
-        Whether no tile holds another column, so that its partial results are the first thing on their tiles.
-    """
+    """One reduction on a tile: each of `out` columns is the sum of `rows` runs of `inner` values."""
 
     out: int
     rows: int
     inner: int = 1
-    stride: int = 0
-    pieces: int = 1
+    stride: int = 0  # elements from one row to the next
+    pieces: int = 1  # stretches of memory that hold the values; 1 for regular input
+    # whether no tile holds another column, so that its partial results are the first thing on their tiles
     alone: bool = False
 
     @property
