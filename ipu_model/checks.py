@@ -12,13 +12,7 @@ TYPES = ("half", "float")
 
 
 def check_sizes(what: str, least: int = 1, /, **sizes: object) -> None:
-    """Check that sizes are whole numbers of at least `least`.
-
-    Raises
-    ------
-    ValueError
-        With the name of the first that is refused.
-    """
+    """Check that sizes are whole numbers of at least `least`; ValueError with the name of the first that is not."""
     for name, size in sizes.items():
         if type(size) is int and size >= least:
             continue
@@ -28,25 +22,13 @@ def check_sizes(what: str, least: int = 1, /, **sizes: object) -> None:
 
 
 def check_choice(what: str, name: str, value: object, choices: tuple[str, ...] = TYPES) -> None:
-    """Check that a value is one of `choices`.
-
-    Raises
-    ------
-    ValueError
-        With the choices.
-    """
+    """Check that a value is one of `choices`; ValueError with the choices."""
     if value not in choices:
         raise ValueError(f"{what}: {name} is {value!r}, expected one of {', '.join(choices)}")
 
 
 def check_flags(what: str, /, **flags: object) -> None:
-    """Check that flags are true or false, or 1 or 0.
-
-    Raises
-    ------
-    ValueError
-        With the name of the first that is refused.
-    """
+    """Check that flags are true or false, or 1 or 0; ValueError with the name of the first that is not."""
     for name, flag in flags.items():
         if isinstance(flag, str) or flag not in (True, False):
             raise ValueError(f"{what}: {name} is {flag!r}, expected True or False")
@@ -55,10 +37,7 @@ def check_flags(what: str, /, **flags: object) -> None:
 def check_between(what: str, low: float, high: float, /, **values: float) -> None:
     """Check that values are numbers with ``low <= value <= high``.
 
-    Raises
-    ------
-    ValueError
-        With the name of the first that is refused.
+    Raises ValueError with the name of the first that is not.
     """
     for name, value in values.items():
         if not isinstance(value, numbers.Real) or math.isnan(value) or not low <= value <= high:
@@ -68,10 +47,7 @@ def check_between(what: str, low: float, high: float, /, **values: float) -> Non
 def check_kind(name: str, value: object, kind: type, origin: str) -> None:
     """Check that an argument is of its kind; `origin` says where such things come from.
 
-    Raises
-    ------
-    TypeError
-        With the name of the argument.
+    Raises TypeError with the name of the argument.
     """
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {reprlib.repr(value)}, expected {origin}")
@@ -80,10 +56,7 @@ def check_kind(name: str, value: object, kind: type, origin: str) -> None:
 def check_finite(what: str, /, above: float | None = None, **values: Any) -> None:
     """Check that values are finite numbers above `above` (at least 0 by default).
 
-    Raises
-    ------
-    ValueError
-        With the name of the first that is refused.
+    Raises ValueError with the name of the first that is not.
     """
     wanted = "of at least 0" if above is None else f"above {above:g}"
     for name, value in values.items():
@@ -95,10 +68,7 @@ def check_finite(what: str, /, above: float | None = None, **values: Any) -> Non
 def check_among(what: str, name: str, values: Collection[str], choices: Collection[str]) -> None:
     """Check that a collection holds only names of `choices`; a single string is refused too.
 
-    Raises
-    ------
-    ValueError
-        With the choices.
+    Raises ValueError with the choices.
     """
     if isinstance(values, str) or not isinstance(values, Collection) or set(values) - set(choices):
         raise ValueError(f"{what}: {name} is {values!r}, expected a collection of some of {', '.join(choices)}")

@@ -141,10 +141,7 @@ class Roofline:
     def peak(self, op: Op) -> float:
         """FLOP/s of an operation: of its operands' type for products, of the vector units for the rest.
 
-        Raises
-        ------
-        ValueError
-            A product of a type that the machine has no figure for.
+        Raises ValueError for a product of a type that the machine has no figure for.
         """
         if op.primitive not in PRODUCTS:
             return self.vector_flops_per_second or self._products("float32")

@@ -15,12 +15,8 @@ from pathlib import Path
 def replacing(path: Path) -> Generator[Path]:
     """A temporary folder for a file and files beside it; when the block succeeds they replace those at `path`.
 
-    A pipe or a device gets the file's bytes.
-
-    Raises
-    ------
-    OSError
-        The folder is not there, can't be written to, or is full; what was there before stays.
+    A pipe or a device gets the file's bytes. Raises OSError where the folder is not there, can't be written to, or is
+    full; what was there before stays.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(path.parent))
@@ -50,10 +46,7 @@ def replace_file(path: Path, fill: Callable[[Path], None]) -> None:
 def replace_folder(made: Path, path: Path) -> None:
     """Replace a folder by a complete one; the old one stays until then.
 
-    Raises
-    ------
-    OSError
-        It can't be moved, or what stands there is no folder; what was there before stays.
+    Raises OSError where it can't be moved, or what stands there is no folder; what was there before stays.
     """
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "What stands there is no folder", str(path))
@@ -73,10 +66,7 @@ def replace_folder(made: Path, path: Path) -> None:
 def write_whole(path: str | Path, data: bytes | str) -> None:
     """Write a file whole or not at all; text is written as UTF-8, and into a pipe or a device as it comes.
 
-    Raises
-    ------
-    OSError
-        It can't be written; what was there before stays.
+    Raises OSError where it can't be written; what was there before stays.
     """
     target = Path(path).resolve()  # the file itself is replaced, not a link to it
     data = data.encode() if isinstance(data, str) else data

@@ -16,13 +16,7 @@ def make_attributes(values: Mapping[str, Any]) -> list[ir.Attr]:
 
 
 def make_attribute(name: str, value: Any) -> ir.Attr:
-    """An attribute of the kind its value suggests.
-
-    Raises
-    ------
-    TypeError
-        There is no such kind.
-    """
+    """An attribute of the kind its value suggests; TypeError where there is no such kind."""
     if type(value) is ir.Attr:
         return value
     if isinstance(value, (bool, int)):

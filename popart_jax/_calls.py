@@ -175,13 +175,9 @@ def checked(fn: F) -> F:
 
     Such a function is public: PopART errors that it raises are logged.
 
-    A function with overloads gets the values by keyword; it should take ``self, **values`` or have a default for
-    every parameter that some overload lacks.
-
-    Raises
-    ------
-    TypeError
-        The arguments of a call match no declaration; all declarations are listed.
+    A function with overloads gets the values by keyword; it should take ``self, **values`` or have a default for every
+    parameter that some overload lacks. Raises TypeError, which lists all declarations, where the arguments of a call
+    match none.
     """
     state: list[list[_Overload]] = []
 

@@ -154,10 +154,8 @@ def onnxruntime_call(
 ) -> Callable[[], Sequence[Any]]:
     """A function that runs a model with ONNX Runtime on these inputs.
 
-    Raises
-    ------
-    popart_exception
-        ONNX Runtime is not installed or refuses the model; when called, it refuses the inputs.
+    Raises popart_exception where ONNX Runtime is not installed or refuses the model; when called, where it refuses the
+    inputs.
     """
     try:
         import onnxruntime

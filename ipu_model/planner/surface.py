@@ -46,10 +46,7 @@ class Surface:
     def weights(self, **sizes: Any) -> list[Any]:
         """Share of each corner at real `sizes`: products of the distances from the opposite faces, adding up to one.
 
-        Raises
-        ------
-        TypeError
-            When a size is missing or unknown.
+        Raises TypeError where a size is missing or unknown.
         """
         if set(sizes) != set(self.lower):
             raise TypeError(f"the surface has sizes {sorted(self.lower)}, not {sorted(sizes)}")
@@ -60,14 +57,8 @@ class Surface:
         """Cycles at real `sizes`; differentiable in them and in the leaves of `target`.
 
         Sizes outside the cell are planned again, in the cell that holds them. Inside `jax.jit`, where sizes are not
-        known while a function is traced, the answer is not-a-number there: no straight line leads so far.
-
-        Raises
-        ------
-        TypeError
-            When a size is missing or unknown.
-        ValueError
-            When a size is below one, infinite or no number.
+        known while a function is traced, the answer is not-a-number there: no straight line leads so far. Raises
+        TypeError where a size is missing or unknown, ValueError where one is below one, infinite or no number.
         """
         shares = self.weights(**sizes)
         try:

@@ -52,12 +52,8 @@ class Benchmark:
     def figure(self, what: str, unit: str, tiles: int = 1) -> Formula:
         """The formula for a figure named as in the table, before its unit is taken into account.
 
-        The memory of the mean of `tiles` is a share of that of all.
-
-        Raises
-        ------
-        ValueError
-            When `what` names none of the three, a part that is not known apart, or memory that the program shares.
+        The memory of the mean of `tiles` is a share of that of all. Raises ValueError where `what` names none of the
+        three, a part that is not known apart, or memory that the program shares.
         """
         words = what.lower()
         mean = self.total_memory and self.total_memory.shared(tiles)

@@ -53,10 +53,7 @@ DETECTOR = ((1, 3, 32, 1), (2, 3, 64, 2), (4, 3, 128, 2), (8, 3, 256, 2), (8, 3,
 def number(config: Config, name: str, default: int) -> int:
     """A whole number of the configuration, however written (``8``, ``"65,536"``, ``"64k"``, ``"64x512"``: the last).
 
-    Raises
-    ------
-    ValueError
-        When it is less than one, no number, or several.
+    Raises ValueError where it is less than one, no number, or several.
     """
     value = config.get(name, "")
     if _is_several(value):

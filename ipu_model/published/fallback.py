@@ -32,10 +32,7 @@ SHARE = 0.7  # of a ceiling that a program of unknown efficiency is assumed to r
 def formula(row: Mapping[str, Any], target: Target) -> Formula:
     """The formula of a row by the chip's own rates, in the row's unit.
 
-    Raises
-    ------
-    ValueError
-        When neither the words nor the unit say what is asked for.
+    Raises ValueError where neither the words nor the unit say what is asked for.
     """
     size = size_asked_for(str(row.get("what", "")))
     if size in BATCHES:
@@ -74,12 +71,8 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula:
 def _largest_batch(row: Mapping[str, Any], target: Target) -> int:
     """The largest batch whose activations fit beside the weights on a chip.
 
-    Memory is about linear in the batch, so the line through a batch of one and a guess gives the next guess.
-
-    Raises
-    ------
-    ValueError
-        When not even a batch of one fits, or memory does not grow.
+    Memory is about linear in the batch, so the line through a batch of one and a guess gives the next guess. Raises
+    ValueError where not even a batch of one fits, or memory does not grow.
     """
     config = {"model": f"{row['what']} {row['family']}", **row["config"]}
     words = f"{row['what']} {config}".lower()

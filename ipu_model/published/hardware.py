@@ -36,10 +36,7 @@ def is_other(hardware: str) -> bool:
 def system_size(hardware: str) -> int:
     """IPUs of the system that a text names: those that it counts, four in an M2000 or Bow-2000, else one.
 
-    Raises
-    ------
-    ValueError
-        When it counts none.
+    Raises ValueError where it counts none.
     """
     text = re.sub(rf"\b({'|'.join(WORDS)})\b", lambda word: str(WORDS[word[0]]), hardware.lower())
     count = _counted(text)

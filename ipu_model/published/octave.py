@@ -61,11 +61,7 @@ def octave(p: dict[str, Any], data: str, target: Target) -> Benchmark:
 
     A pass takes, step by step, as long as the slowest of its convolutions. Beside them, fine inputs are pooled for the
     coarse outputs, coarse results are repeated and added to fine ones, and weights are transposed for each convolution.
-
-    Raises
-    ------
-    ValueError
-        When a share of coarse channels is not between 0 and 1.
+    Raises ValueError where a share of coarse channels is not between 0 and 1.
     """
     params = conv_params(p, data)
     form = octave_form(params, _share(p, "alpha-in"), _share(p, "alpha-out"))

@@ -28,10 +28,7 @@ KINDS = {"avg": "average", "average": "average", "sum": "sum", "max": "max"}
 def pooling(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
     """Forward, then backward; each pass has a plan of its own.
 
-    Raises
-    ------
-    ValueError
-        When the kind of pooling is not one of the library's.
+    Raises ValueError where the kind of pooling is not one of the library's.
     """
     params, passes = pool_params(p, data), tuple(i for i in p.get("parts", (0, 1)) if i < 2)
     if not passes:

@@ -26,13 +26,7 @@ SPELLINGS = {"LOGICAL_AND": "AND", "LOGICAL_OR": "OR", "SUM": "ADD", "PROD": "MU
 
 
 def reduction(p: Mapping[str, Any], data: str, target: Target) -> Benchmark:
-    """One reduction of a linearly mapped tensor.
-
-    Raises
-    ------
-    ValueError
-        When the operation is none of the library's.
-    """
+    """One reduction of a linearly mapped tensor; ValueError where the operation is none of the library's."""
     whole_program("reduction", p, (0,))
     shape, dims = (tuple(cast("list[Any]", p[n])) if isinstance(p[n], list) else (p[n],) for n in ("shape", "dims"))
     dims = tuple(d + len(shape) if isinstance(d, int) and -len(shape) <= d < 0 else d for d in dims)

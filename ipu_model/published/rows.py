@@ -21,10 +21,7 @@ FAMILIES = ("conv", "ctc", "embedding", "exchange", "gemm", "inference", "max_pr
 def target_of(row: Row) -> Target:
     """The chip that a row names in its ``hardware``, a Mk2 where it names none.
 
-    Raises
-    ------
-    ValueError
-        For machines that are no IPU.
+    Raises ValueError for machines that are no IPU.
     """
     hardware = str(row.get("hardware") or "")
     name = chip_name(hardware)
@@ -54,13 +51,8 @@ def model(row: Row, target: Target | None = None) -> Formula:
     """The formula of a row; evaluate it on a target, or differentiate it.
 
     A row of a known family that none of its rules knows is answered by the chip's own rates
-    (`ipu_model.published.fallback`).
-
-    Raises
-    ------
-    ValueError
-        When the family is not known, a size is a range or negative, or a row asks for what its program has not; see
-        `programs.figure`, `units.asked`.
+    (`ipu_model.published.fallback`). Raises ValueError where the family is not known, a size is a range or negative, or
+    a row asks for what its program has not; see `programs.figure`, `units.asked`.
     """
     target = target or target_of(row)
     row = complete(row)

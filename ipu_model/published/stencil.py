@@ -61,10 +61,7 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
 def _check_kernel(config: Mapping[str, Any], what: str) -> None:
     """Refuse a blur of other neighbours or channels than the measured vertex has.
 
-    Raises
-    ------
-    ValueError
-        When the row names them.
+    Raises ValueError where the row names them.
     """
     said = re.search(r"\b(\d{1,2}) ?x ?(\d{1,2})\b", what)
     kernel = numbers(config.get("kernel", said[0] if said else "3x3"))

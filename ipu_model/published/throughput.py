@@ -329,13 +329,7 @@ def _training(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
 
 
 def to_train(network: Network, what: str) -> float:
-    """Items that MLPerf's target of quality takes.
-
-    Raises
-    ------
-    ValueError
-        For networks whose number is not known.
-    """
+    """Items that MLPerf's target of quality takes; ValueError for networks whose number is not known."""
     if network.served == "image":
         return MLPERF_EPOCHS * IMAGENET_IMAGES
     if "bert" in what:
@@ -346,10 +340,7 @@ def to_train(network: Network, what: str) -> float:
 def parts(row: Mapping[str, Any], target: Target) -> dict[str, float]:
     """Cycles of a whole-model row by what they go into, as the program alone says, without constants of networks.
 
-    Raises
-    ------
-    ValueError
-        When the row is not of inference or training.
+    Raises ValueError where the row is not of inference or training.
     """
     if row["family"] not in ("inference", "training"):
         raise ValueError(f"parts are those of inference and training, not of {row['family']!r}")

@@ -83,10 +83,7 @@ def _counted(text: str) -> tuple[str, float]:
 def size_in_bytes(value: object) -> float:
     """Bytes that a configuration names as a number or with a unit (``8192``, ``"64 KiB"``).
 
-    Raises
-    ------
-    ValueError
-        When it is neither.
+    Raises ValueError where it is neither.
     """
     found = re.fullmatch(r"([\d.,]+(?:e\d+)?)\s*([a-z]*)", str(value).strip().lower())
     unit = parse(found[2] or "bytes") if found else None
@@ -104,12 +101,8 @@ def size_named(config: Mapping[str, object], words: str) -> float:
 def asked(formula: Formula, what: str, unit: str, ipus: int = 1, watts: float = 1.0) -> Formula:
     """A rule's formula, made to answer in `unit`.
 
-    Rates of one IPU are a share of those of all `ipus`; rates of a watt are those of all at `watts` each.
-
-    Raises
-    ------
-    ValueError
-        When the formula's quantity can't be converted to that unit.
+    Rates of one IPU are a share of those of all `ipus`; rates of a watt are those of all at `watts` each. Raises
+    ValueError where the formula's quantity can't be converted to that unit.
     """
     found = parse(unit)
     if found.sort.endswith("/s") and ONE_IPU.search(what.lower()):

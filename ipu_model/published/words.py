@@ -50,10 +50,7 @@ def _parsed(text: str, value: str) -> Any:
 def parameters(given: Any) -> dict[str, Any]:
     """Parameters of a program, also where they are text: JSON, or flags (``--field={56,56} --kernel-size 3``).
 
-    Raises
-    ------
-    ValueError
-        For other texts.
+    Raises ValueError for other texts.
     """
     if isinstance(given, Mapping):
         return dict(cast("Mapping[str, Any]", given))
@@ -69,13 +66,7 @@ def parameters(given: Any) -> dict[str, Any]:
 
 
 def ratio(value: Any) -> float:
-    """``1/16``, ``"1:16"``, ``0.25`` and ``"6.25%"`` as numbers.
-
-    Raises
-    ------
-    ValueError
-        For other texts.
-    """
+    """``1/16``, ``"1:16"``, ``0.25`` and ``"6.25%"`` as numbers; ValueError for other texts."""
     text = str(value).strip()
     found = re.fullmatch(r"([\d.]+(?:e-?\d+)?)\s*(?:[/:]\s*([\d.]+))?\s*(%?)", text)
     if found is None:
@@ -128,10 +119,7 @@ def named(words: str, patterns: Sequence[str]) -> tuple[int, ...]:
 def whole_program(op: str, params: Mapping[str, Any], *also: tuple[int, ...]) -> None:
     """Refuse parts of an operation that runs as one program, other than those in `also`.
 
-    Raises
-    ------
-    ValueError
-        With the operation.
+    Raises ValueError with the operation.
     """
     if "parts" in params and params["parts"] not in also:
         raise ValueError(f"{op} runs as one program: a figure of the part that the words name is not known")
@@ -150,10 +138,7 @@ def size_asked_for(what: str) -> str | None:
 def largest_that_fits(name: str, params: Mapping[str, Any], fits: Callable[[Mapping[str, Any]], bool]) -> int:
     """The largest value of a parameter with which a program still fits, by halving between two sizes.
 
-    Raises
-    ------
-    ValueError
-        When the operation has no such size, not even the smallest fits, or all do.
+    Raises ValueError where the operation has no such size, not even the smallest fits, or all do.
     """
     params = dict(params)
     if isinstance(params.get(name), list) and len(set(params[name])) == 1:
@@ -169,10 +154,7 @@ def largest_that_fits(name: str, params: Mapping[str, Any], fits: Callable[[Mapp
 def last_that_fits(name: str, own: int, fits: Callable[[int], bool]) -> int:
     """The largest number with which a program fits, to within 0.4 %, searched from its `own` on.
 
-    Raises
-    ------
-    ValueError
-        When not even one fits, or all do.
+    Raises ValueError where not even one fits, or all do.
     """
     low = own if fits(own) else 1
     if low == 1 < own and not fits(1):

@@ -42,12 +42,7 @@ class Comparison:
 def compare(new: Document, old: Document) -> Comparison:
     """Differences of `new` from `old`; operations and variables are matched by name.
 
-    Cycles of chips with other clocks are compared as nanoseconds.
-
-    Raises
-    ------
-    TypeError
-        When `old` is no report.
+    Cycles of chips with other clocks are compared as nanoseconds. Raises TypeError where `old` is no report.
     """
     if not isinstance(old, Document):
         raise TypeError(f"a report is compared with a report, not with {old!r:.80}")

@@ -291,10 +291,7 @@ def _fields(value: Any) -> dict[str, Any]:
 def _build(kind: Any, data: Any, where: str = "the report") -> Any:
     """Plain data as the annotated type: the inverse of `dataclasses.asdict`, which the standard library lacks.
 
-    Raises
-    ------
-    ValueError
-        Something is of another type; `where` names its place.
+    Raises ValueError, which names the place `where`, for something of another type.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):

@@ -18,13 +18,7 @@ ROUNDING = -1e-3  # cycles
 
 
 def check_sign(where: str, value: object) -> None:
-    """Check that a number, where it is one, counts something.
-
-    Raises
-    ------
-    ValueError
-        With its place, where it is negative.
-    """
+    """Check that a number, where it is one, counts something; ValueError with its place, where it is negative."""
     if isinstance(value, int | float) and value < (ROUNDING if isinstance(value, float) else 0):
         raise ValueError(f"{where} is {value!r}, expected a number of at least 0")
 
@@ -32,10 +26,7 @@ def check_sign(where: str, value: object) -> None:
 def check(report: Any) -> None:
     """Check a `report.model.Document`, which calls this, so that its type is not imported here.
 
-    Raises
-    ------
-    ValueError
-        With the place of the first value that can't be.
+    Raises ValueError with the place of the first value that can't be.
     """
     _check_target(report.target)
     memory, ipus = report.memory, report.target["ipusPerReplica"]

@@ -63,10 +63,7 @@ class Interconnect:
     def send(self, size: float, stride: int) -> float:
         """Seconds for every chip to send `size` bytes to the one `stride` chips on, over the farthest link needed.
 
-        Raises
-        ------
-        ValueError
-            No level joins them.
+        Raises ValueError where no level joins them.
         """
         level = self._level_of(2 * stride)
         return size / level.bytes_per_second + level.latency

@@ -24,10 +24,7 @@ Values = dict[str, Any]
 def node_of(method: Method, values: Values, label: str = "") -> NodeParts:
     """Inputs, attributes and number of outputs for a call with these argument values.
 
-    Raises
-    ------
-    popart_exception
-        More outputs than the operator has, or the method's function refuses an argument.
+    Raises popart_exception for more outputs than the operator has, or where the method's function refuses an argument.
     """
     inputs = values.pop("args", [])
     outputs = values.pop("num_outputs", None)

@@ -97,11 +97,8 @@ class GraphUnderConstruction:
     ) -> list[str]:
         """Add a node and return the names of its outputs.
 
-        Raises
-        ------
-        popart_exception
-            Unknown tensor, wrong number of inputs or outputs, window parameters that do not fit, or an operator of
-            another opset than the domain has.
+        Raises popart_exception for an unknown tensor, a wrong number of inputs or outputs, window parameters that do
+        not fit, or an operator of another opset than the domain has.
         """
         opset = self._use_opset(domain, version)
         if inferred:

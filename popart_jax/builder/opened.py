@@ -18,12 +18,8 @@ from .versions import NEWEST_ONNX, OLDEST_ONNX, defaultAiOnnxOpset
 def open_model(builder: GraphUnderConstruction, proto: onnx.ModelProto) -> None:
     """Make `proto` the model of a new builder.
 
-    Raises
-    ------
-    popart_exception
-        An opset newer than we know, or for programs that import ``popart`` one older than PopART's.
-    RuntimeError
-        The ONNX checker refuses the model.
+    Raises popart_exception for an opset newer than we know, or for programs that import ``popart`` one older than
+    PopART's; RuntimeError where the ONNX checker refuses the model.
     """
     imports = {entry.domain: entry.version for entry in proto.opset_import}
     if imported_as_popart():

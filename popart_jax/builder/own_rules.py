@@ -16,11 +16,8 @@ def check_own_rules(
 ) -> None:
     """Apply the checks that PopART makes in single builder methods.
 
-    Raises
-    ------
-    popart_exception
-        `conv` without weights, `pad` with a list of another length than twice the rank, `copyvarupdate` without a
-        variable, `subsample` with a stride of 0.
+    Raises popart_exception for `conv` without weights, `pad` with a list of another length than twice the rank,
+    `copyvarupdate` without a variable, `subsample` with a stride of 0.
     """
     if op == "Conv" and len(inputs) < 2:
         raise popart_exception(f"Conv requires at least two inputs: data, and weights. {len(inputs)} inputs provided.")

@@ -48,10 +48,8 @@ def add(
 ) -> list[str]:
     """Add an operator that holds graphs; returns the names of its outputs.
 
-    Raises
-    ------
-    popart_exception
-        An unknown tensor, or a graph with other numbers of inputs or outputs than the operator takes.
+    Raises popart_exception for an unknown tensor, or a graph with other numbers of inputs or outputs than the operator
+    takes.
     """
     builders = {p.name: core_of(values.pop(p.name)) for p in method.parameters if p.kind == "builder"}
     parts = node_of(method, values)

@@ -27,10 +27,8 @@ def check_window(
 ) -> None:
     """Check the window of a convolution or pooling, if the shape of its data is known.
 
-    Raises
-    ------
-    popart_exception
-        A parameter list of the wrong length, a kernel unlike the weights, or a negative output size.
+    Raises popart_exception for a parameter list of the wrong length, a kernel unlike the weights, or a negative output
+    size.
     """
     if op == "MultiConv":
         _check_multi_conv(operands, attributes)
@@ -110,10 +108,7 @@ def check_parameters(
 ) -> None:
     """Check window parameters against the spatial sizes; empty lists stand for defaults.
 
-    Raises
-    ------
-    popart_exception
-        A list of the wrong length, a stride or dilation of 0, or a negative output size.
+    Raises popart_exception for a list of the wrong length, a stride or dilation of 0, or a negative output size.
     """
     rank = len(spatial)
     for name, values in (("strides", strides), ("dilations", dilations), ("inDilations", in_dilations)):

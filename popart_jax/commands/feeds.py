@@ -30,10 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def feeds(graph: ir.Graph, options: argparse.Namespace) -> dict[str, np.ndarray]:
     """Values of all inputs: those given, random ones for the others; initializers that are inputs may be given.
 
-    Raises
-    ------
-    popart_exception
-        An unknown name of an input or dimension, an input without shape or type that was not given, or no such file.
+    Raises popart_exception for an unknown name of an input or dimension, an input without shape or type that was not
+    given, or no such file.
     """
     files = dict(_pair(text) for text in options.input)
     sizes = {name: _size(name, n) for name, n in map(_pair, options.dim)}

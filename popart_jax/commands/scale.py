@@ -122,13 +122,7 @@ def of_size(inputs: Mapping[str, np.ndarray], samples: int, size: int) -> dict[s
 
 
 def chip_counts(text: str) -> list[int]:
-    """Numbers of chips, in order.
-
-    Raises
-    ------
-    popart_exception
-        No numbers, or not from 1 to 1,024.
-    """
+    """Numbers of chips, in order; popart_exception where there are no numbers, or not from 1 to 1,024."""
     first, dots, last = text.partition("..")
     words = [first, last] if dots else text.split(",")
     if not all(w.strip().isdecimal() for w in words):
@@ -144,10 +138,7 @@ def chip_counts(text: str) -> list[int]:
 def given_links(text: str) -> Interconnect:
     """Levels as ``4:100,64:12.5``: number of chips joined, and GB/s of each chip in one direction.
 
-    Raises
-    ------
-    popart_exception
-        Something else, or a level that joins no more chips than the one before.
+    Raises popart_exception for something else, or a level that joins no more chips than the one before.
     """
     from ipu_model.scaling import Interconnect, Level
 

@@ -49,12 +49,8 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
 
     State is donated, unless the step calls back into the host: a callback may fail in the middle of a run, and the old
     state must survive then. With `hoist`, computations that depend on fixed variables alone are split off, to run once
-    when these are loaded.
-
-    Raises
-    ------
-    popart_exception
-        A node can't be translated, and the message names it; or `jax_disable_jit` is set.
+    when these are loaded. Raises popart_exception, which names the node, where one can't be translated; also where
+    `jax_disable_jit` is set.
     """
     if setting("jax_disable_jit"):
         raise popart_exception(
@@ -82,10 +78,8 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
 def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> Executable:
     """Let XLA compile a traced step.
 
-    Raises
-    ------
-    popart_exception
-        A run would need more memory than `popart_jax.limits` allows, in which case XLA would end the process.
+    Raises popart_exception where a run would need more memory than `popart_jax.limits` allows, in which case XLA would
+    end the process.
     """
     with phase("lower"):
         lowered = traced.traced.lower()
@@ -193,10 +187,7 @@ class Executable:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Run once, with the arguments that `prepare` returned; returns the new state and the results.
 
-        Raises
-        ------
-        popart_exception
-            There is not enough free memory; the state is unchanged.
+        Raises popart_exception where there is not enough free memory; the state is unchanged.
         """
         self.room.ensure()
         step = self.step

@@ -41,10 +41,7 @@ _BYTE = 8
 def _from_file(tensor: ir.ExternalTensor) -> np.ndarray:
     """An external tensor, read to where JAX uses it: through a mapped file the largest would be held twice.
 
-    Raises
-    ------
-    popart_exception
-        The file has become shorter since the model was read.
+    Raises popart_exception where the file has become shorter since the model was read.
     """
     array = aligned_empty(tensor.shape.numpy(), tensor.dtype.numpy())
     with open(tensor.path, "rb") as file:

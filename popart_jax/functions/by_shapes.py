@@ -93,10 +93,8 @@ class ByShapes:
     def __call__(self, *args: Any) -> Any:
         """The results; inside a transformation (`jit`, `grad`, `vmap`) the function itself is called.
 
-        Raises
-        ------
-        popart_exception
-            Texts among the arguments, not enough memory for the run, or an error of the function.
+        Raises popart_exception for texts among the arguments, not enough memory for the run, or an error of the
+        function.
         """
         if self._shortest is not None:
             try:

@@ -18,12 +18,8 @@ _TEXT = "OUS"
 def check_fed(value: ir.Value, array: Any) -> None:
     """Refuse an array that does not match the declaration of a graph input.
 
-    Another width of numbers is accepted (NumPy defaults to float64 and int64), a change of kind or value is not.
-
-    Raises
-    ------
-    popart_exception
-        Another rank, another size of a fixed dimension, or elements that do not fit the declared type.
+    Another width of numbers is accepted (NumPy defaults to float64 and int64), a change of kind or value is not. Raises
+    popart_exception for another rank, another size of a fixed dimension, or elements that do not fit the declared type.
     """
     _check_shape(value, array.shape)
     if value.dtype is not None and isinstance(value.type, (ir.TensorType, type(None))):

@@ -22,10 +22,7 @@ from .reduced import is_half
 def as_mapping(graph: ir.Graph, inputs: Any) -> Mapping[str, Any]:
     """Inputs by name; a single array is the input of a model with one input.
 
-    Raises
-    ------
-    popart_exception
-        A single array for a model of several inputs.
+    Raises popart_exception for a single array for a model of several inputs.
     """
     if isinstance(inputs, Mapping):
         return cast("Mapping[str, Any]", inputs)
@@ -46,10 +43,7 @@ def needed_inputs(graph: ir.Graph) -> list[str]:
 def check_inputs(graph: ir.Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Fed values as arrays of the declared types; initializers may be fed as well.
 
-    Raises
-    ------
-    popart_exception
-        Names of missing and unknown inputs, or one whose type can't be the declared one.
+    Raises popart_exception that names missing and unknown inputs, or one whose type can't be the declared one.
     """
     declared = {v.name: v for v in graph.inputs if v.name}
     needed = needed_inputs(graph)
@@ -67,12 +61,8 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
     """A fed value as an array of the declared type, for translations; texts and types that XLA lacks stay NumPy.
 
     So do lists of whole numbers and single truth values that a traced function closes over: axes, sizes and conditions
-    among them stay known.
-
-    Raises
-    ------
-    popart_exception
-        Another rank or size than declared, or elements that do not fit the declared type.
+    among them stay known. Raises popart_exception for another rank or size than declared, or elements that do not fit
+    the declared type.
     """
     tensor = value is not None and isinstance(value.type, ir.TensorType)
     if isinstance(x, dict) or (not tensor and (isinstance(x, list) or x is None)):  # ai.onnx.ml has maps as inputs
@@ -115,10 +105,7 @@ class Ready:
     def __call__(self, inputs: Any) -> Any:
         """The inputs, with those converted that are not arrays of the declared types.
 
-        Raises
-        ------
-        popart_exception
-            Inputs that `check_inputs` refuses, and texts.
+        Raises popart_exception for inputs that `check_inputs` refuses, and texts.
         """
         if not isinstance(inputs, Mapping):
             return inputs

@@ -29,10 +29,7 @@ def _reads_all_features(op_type: str) -> bool:
 def by_name(shapes: Shapes, rules: Rules) -> dict[str, PartitionSpec]:
     """The spec of each weight: that of the first rule whose expression is found in its name, else replicated.
 
-    Raises
-    ------
-    popart_exception
-        An expression is invalid, or matches no weight that earlier rules left.
+    Raises popart_exception where an expression is invalid, or matches no weight that earlier rules left.
     """
     found: dict[str, PartitionSpec] = {}
     for pattern, spec in rules:

@@ -61,12 +61,7 @@ def check_not_cut(graph: ir.Graph, inputs: Mapping[str, Any], params: Mapping[st
 
     Outside the scope, JAX turns 64-bit arguments of a jitted function into 32-bit ones before this function sees them.
     Numbers that only select (indices, masks) stay correct, and there is a warning. Numbers that reach a 64-bit output,
-    or are double precision, may not.
-
-    Raises
-    ------
-    popart_exception
-        Such an input or parameter.
+    or are double precision, may not. Raises popart_exception for those.
     """
     if jax.dtypes.canonicalize_dtype(np.int64) == np.int64:
         return

@@ -26,10 +26,7 @@ FLOAT = ir.DataType.FLOAT
 def storage_type(dtype: Any) -> np.dtype:
     """The NumPy type of the argument `dtype` of `to_jax`.
 
-    Raises
-    ------
-    popart_exception
-        It is not a floating point type of 8 to 64 bits.
+    Raises popart_exception where it is not a floating point type of 8 to 64 bits.
     """
     try:
         kind = np.dtype(jnp.dtype(dtype))
@@ -43,10 +40,7 @@ def storage_type(dtype: Any) -> np.dtype:
 def check_width(dtype: np.dtype, wide: bool) -> None:
     """Refuse 64 bits for a model without 64-bit types, because JAX would cut its arrays to 32 bits.
 
-    Raises
-    ------
-    popart_exception
-        The message says what to do.
+    Raises popart_exception, which says what to do.
     """
     if dtype.itemsize == 8 and not wide:
         raise popart_exception(

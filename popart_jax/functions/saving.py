@@ -44,26 +44,14 @@ class Source:
         return Source, (stored, self.split, self.stamp, self.straight_through)
 
     def read(self) -> ir.Model:
-        """The model as stored.
-
-        Raises
-        ------
-        popart_exception
-            The file was removed or changed.
-        """
+        """The model as stored; popart_exception where the file was removed or changed."""
         self.check()
         found = read(self.model)
         separate(found, self.split)
         return found
 
     def check(self) -> None:
-        """Refuse a file that is not the one that was read.
-
-        Raises
-        ------
-        popart_exception
-            The file was removed or changed.
-        """
+        """Refuse a file that is not the one that was read; popart_exception where it was removed or changed."""
         if _stamp(self.model) != self.stamp:
             raise popart_exception(
                 f"The model file '{self.model}' was changed or removed since it was read; what is in it may not fit.\n"

@@ -15,10 +15,7 @@ _FIXED_PORT = 29400  # for a coordinator on another machine, where we can't look
 def read(path: Path) -> list[str]:
     """One name per slot of a host file: lines ``HOST [slots=N]``, as Open MPI reads them; ``#`` opens a comment.
 
-    Raises
-    ------
-    popart_exception
-        A line has another form, or there is no host.
+    Raises popart_exception where a line has another form, or there is no host.
     """
     found: list[str] = []
     for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -53,12 +53,8 @@ def to_python(attr: ir.Attr, subgraph: Callable[[ir.Graph], Any]) -> Any:
 def keywords(node: ir.Node, lowering: Lowering, subgraph: Callable[[ir.Graph], Any]) -> Mapping[str, Any]:
     """The attributes of `node` that its translation takes; PopART's `__` annotations and unknown ones stay out.
 
-    Raises
-    ------
-    TypeError
-        A required attribute is missing (raised by the translation's own call).
-    popart_exception
-        A flag is neither 0 nor 1.
+    Raises TypeError where a required attribute is missing (by the translation's own call), popart_exception where a
+    flag is neither 0 nor 1.
     """
     return {
         _parameter(name): _flag(attr) if attr.type is ir.AttributeType.INT else to_python(attr, subgraph)

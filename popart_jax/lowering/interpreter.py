@@ -105,10 +105,7 @@ class Walk:
     def recompute(self, graph: ir.Graph, name: str, bound: Mapping[str, Any]) -> Any:
         """Recompute a tensor of `graph`, given other values for the tensors in `bound`.
 
-        Raises
-        ------
-        popart_exception
-            The graph has no tensor of one of the names.
+        Raises popart_exception where the graph has no tensor of one of the names.
         """
         known = names(graph)
         missing = [n for n in (name, *bound) if n not in known]

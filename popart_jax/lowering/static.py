@@ -110,12 +110,8 @@ def _to_numpy(x: Any) -> Any:
 def require(walk: Walk, node: ir.Node, position: int, row: Lowering) -> Any:
     """The value of a static input that is a JAX array.
 
-    Concrete arrays (outside a trace) are copied; a traced one is recomputed from the constants behind it.
-
-    Raises
-    ------
-    NeedsConstantError
-        The value depends on values known only at run time; the message names the chain of tensors.
+    Concrete arrays (outside a trace) are copied; a traced one is recomputed from the constants behind it. Raises
+    NeedsConstantError, which names the chain of tensors, where the value depends on values known only at run time.
     """
     value = node.inputs[position]
     assert value is not None

@@ -52,10 +52,7 @@ class InputShapeInfo:
 def settle_input_shapes(graph: ir.Graph, infos: InputShapeInfo) -> None:
     """Give every streamed input a known type and shape, in place.
 
-    Raises
-    ------
-    popart_exception
-        An input has a symbolic, negative or no shape, and `infos` lacks it too.
+    Raises popart_exception where an input has a symbolic, negative or no shape, and `infos` lacks it too.
     """
     for value in graph.inputs:
         name = value.name or ""

@@ -30,10 +30,7 @@ def has_float8(*operands: Array) -> bool:
 def of_float8(op: str, product: Callable[[Any, Any], Any], x: Array, y: Array, power: Array | None) -> jax.Array:
     """``product(x, y) * 2**power``.
 
-    Raises
-    ------
-    popart_exception
-        An operand is of another type, or the power is missing or no scalar integer.
+    Raises popart_exception where an operand is of another type, or the power is missing or no scalar integer.
     """
     for operand in (x, y):
         if not has_float8(operand):

@@ -240,10 +240,7 @@ def slice_1(x: Array, /, *, starts: Sequence[int], ends: Sequence[int], axes: Se
 def pad_all(x: Array, pads: Sequence[int], value: Any, mode: str) -> Array:
     """Pad by begins then ends, one per dimension; negative numbers cut off.
 
-    Raises
-    ------
-    popart_exception
-        Wrong number of pads, an unknown mode, or a reflection wider than the data.
+    Raises popart_exception for a wrong number of pads, an unknown mode, or a reflection wider than the data.
     """
     rank = np.ndim(x)
     if len(pads) != 2 * rank:

@@ -41,10 +41,8 @@ def string_split(x: Array, /, *, delimiter: str = "", maxsplit: int | None = Non
 def regex_full_match(x: Array, /, *, pattern: str | None = None) -> np.ndarray:
     """Python's `re`, which covers the syntax of RE2 that ONNX asks for.
 
-    Raises
-    ------
-    popart_exception
-        No pattern, one that `re` can't read, or one whose repeats in repeats take too long on these texts.
+    Raises popart_exception where there is no pattern, one that `re` can't read, or one whose repeats in repeats take
+    too long on these texts.
     """
     if pattern is None:
         raise popart_exception("RegexFullMatch: the attribute pattern is missing")

@@ -97,12 +97,8 @@ def window(
 ) -> Window:
     """Resolve the window attributes of a node against its data.
 
-    Source: the shape formulas of ONNX Conv-22 and MaxPool-22.
-
-    Raises
-    ------
-    popart_exception
-        Lists of wrong length, an unknown `auto_pad`, or a kernel larger than the padded data.
+    Source: the shape formulas of ONNX Conv-22 and MaxPool-22. Raises popart_exception for lists of wrong length, an
+    unknown `auto_pad`, or a kernel larger than the padded data.
     """
     rank = len(sizes)
     if len(kernel) != rank:

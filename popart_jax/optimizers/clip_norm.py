@@ -65,10 +65,8 @@ class ClipNormSettings:
 def check_clips(clips: Sequence[ClipNormSettings]) -> list[ClipNormSettings]:
     """The settings as a list.
 
-    Raises
-    ------
-    popart_exception
-        One covers all weights and is not the only one; or a norm is negative, infinite or no number.
+    Raises popart_exception where one covers all weights and is not the only one, or a norm is negative, infinite or no
+    number.
     """
     if len(clips) > 1 and any(c.covers_all() for c in clips):
         raise popart_exception(

@@ -124,10 +124,8 @@ class OptimizerValueMap:
 def check_keys(values: Mapping[Any, Any], allowed: Collection[str], words: str) -> None:
     """Refuse a user's dictionary that has other keys; `words` holds the key as ``{key}``.
 
-    Raises
-    ------
-    popart_exception
-        A key that is no str, a value that is no tuple, or an unknown key, looked for in this order.
+    Raises popart_exception for a key that is no str, a value that is no tuple, or an unknown key, looked for in this
+    order.
     """
     nameless = [key for key in values if not isinstance(key, str)]
     if nameless:

@@ -22,13 +22,7 @@ class PyStepIO:
         }
 
     def store(self, results: Mapping[str, np.ndarray]) -> None:
-        """Fill the outputs from the front, with their own types.
-
-        Raises
-        ------
-        ValueError
-            An array is too small.
-        """
+        """Fill the outputs from the front, with their own types; ValueError where an array is too small."""
         for name, target in self.outputs.items():
             values = results[name].ravel()
             if target.size < values.size:

@@ -30,12 +30,8 @@ def count(ir: Ir) -> int:
 def choose_device(ir: Ir, description: Any) -> Any:
     """The device of that description.
 
-    Raises
-    ------
-    ValueError
-        Unknown description, or 'cpu' for several devices.
-    RuntimeError
-        The Ir has no operators.
+    Raises ValueError for an unknown description, or 'cpu' for several devices; RuntimeError where the Ir has no
+    operators.
     """
     n = 2 ** math.ceil(math.log2(count(ir)))
     if not isinstance(description, str):
@@ -59,10 +55,7 @@ def choose_device(ir: Ir, description: Any) -> Any:
 def check_device(compiled_for: Any, device: Any) -> None:
     """Check that a device can run a program that was compiled for another device.
 
-    Raises
-    ------
-    popart_exception
-        It is of another kind, or has another number of IPUs.
+    Raises popart_exception where it is of another kind, or has another number of IPUs.
     """
     wanted, given = kind(compiled_for), kind(device)
     if given != wanted and (wanted, given) != ("model", "cpu"):

@@ -152,13 +152,8 @@ class Session:
     def _attach(self) -> None:
         """Attach the device and upload the weights; when that fails the session is left detached.
 
-        Raises
-        ------
-        popart_exception
-            The device is of another kind than the one that the program was compiled for; this job has not the
-            processes that the replicas need.
-        RuntimeError
-            Somebody else has the device.
+        Raises popart_exception where the device is of another kind than the one that the program was compiled for, or
+        this job has not the processes that the replicas need; RuntimeError where somebody else has the device.
         """
         device = self._device
         try:

@@ -41,12 +41,7 @@ def argument_key(arg: Any) -> Hashable:
     """What makes an argument equal to another one.
 
     Tensors count by spec, sequences and mappings element by element, numbers by type and value, groupings by their
-    groups, graphs by identity, anything else by `hash`.
-
-    Raises
-    ------
-    TypeError
-        An argument is not hashable.
+    groups, graphs by identity, anything else by `hash`. Raises TypeError where an argument is not hashable.
     """
     if isinstance(arg, (popxl.Tensor, popxl.TensorSpec)):
         return (tuple(arg.shape), arg.dtype, tuple(arg.meta_shape or ()))

@@ -91,12 +91,8 @@ class IdentityLoss(Loss):
 def with_losses(model: Any, losses: Sequence[Loss], shapes: InputShapeInfo | None) -> tuple[bytes, str]:
     """The model with its losses at the end, and the name of the total loss.
 
-    Raises
-    ------
-    TypeError
-        One of `losses` is no loss.
-    popart_exception
-        There is no loss, or an input of one is neither a tensor of the model nor in `shapes`.
+    Raises TypeError where one of `losses` is no loss; popart_exception where there is none, or an input of one is
+    neither a tensor of the model nor in `shapes`.
     """
     if not losses:
         raise popart_exception("There is no loss: pass at least one.")

@@ -71,12 +71,7 @@ def _patterns_by_default() -> Patterns:
 def request_of(asked: Asked, model: StrippedModel | None = None) -> Request:
     """Arguments of a constructor, checked and copied; `model` is the model if that was read already.
 
-    Raises
-    ------
-    popart_exception
-        No device.
-    Mismatch
-        An argument of a wrong type.
+    Raises popart_exception without a device, Mismatch for an argument of a wrong type.
     """
     if asked.device is None:
         kind = "InferenceSession" if asked.loss is None else "TrainingSession"

@@ -43,12 +43,8 @@ class RandomSeed:
     def set(self, value: int, prepared: Prepared, engine: Engine | None, loaded: bool) -> None:
         """Take a new seed, and send it if the engine is loaded.
 
-        Raises
-        ------
-        popart_runtime_error
-            There is no engine yet.
-        TypeError
-            The value is no unsigned 64-bit integer.
+        Raises popart_runtime_error where there is no engine yet, TypeError where the value is no unsigned 64-bit
+        integer.
         """
         if not 0 <= value <= _LARGEST:
             reason = f"setRandomSeed takes a seed from 0 to {_LARGEST}, got {value}"

@@ -55,10 +55,7 @@ class StoredPrograms:
     def load(self, engine: Engine, handles: tuple[str, ...]) -> None:
         """Fill the engine from the file; if it holds no code, compile, with JAX's own cache.
 
-        Raises
-        ------
-        Exception
-            A damaged file, one of another machine, or one that this user did not seal.
+        Raises an error of any kind for a damaged file, one of another machine, or one that this user did not seal.
         """
         assert self.path is not None
         file = container.Sealed(self.path, str(self._prepared.key))

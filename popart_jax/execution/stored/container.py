@@ -146,12 +146,8 @@ class Sealed:
     def load(self, handle: str) -> Any:
         """A compiled program, None if there is none with this handle; its arguments and results are flat.
 
-        Raises
-        ------
-        popart_exception
-            The program is not sealed by this user, damaged, or has another key.
-        Exception
-            Any error of zip or XLA for a damaged file or one from another machine.
+        Raises popart_exception where it is not sealed by this user, damaged, or has another key; any error of zip or
+        XLA for a damaged file or one from another machine.
         """
         import jax
         from jax.experimental import serialize_executable

@@ -47,14 +47,8 @@ def write(
 def read(file: Sealed, handle: str) -> tuple[Any, Preparation | None]:
     """A compiled program from a file, and the preparation that computes its arguments from the weights.
 
-    Raises
-    ------
-    ValueError
-        The file has no program with this handle.
-    popart_exception
-        This user did not seal the file, or it has another key.
-    Exception
-        Any error of zip or XLA for a damaged file or one from another machine.
+    Raises ValueError where the file has no program with this handle, popart_exception where this user did not seal it
+    or it has another key; any error of zip or XLA for a damaged file or one from another machine.
     """
     call, note = file.load(handle), file.note(handle + PREPARE)
     if call is None:

@@ -13,10 +13,8 @@ from .structure import bodies, every_node
 def check_functions(model: ir.Model) -> None:
     """Check functions and calls; what the inliner needs of them is added.
 
-    Raises
-    ------
-    popart_exception
-        A call has more inputs or outputs than its function, or a function reads what it neither takes nor makes.
+    Raises popart_exception where a call has more inputs or outputs than its function, or a function reads what it
+    neither takes nor makes.
     """
     for function in model.functions.values():
         _check_reads(function)

@@ -14,10 +14,8 @@ from ..files.external import information, is_external
 def check_model(proto: onnx.ModelProto) -> None:
     """Run the ONNX checker.
 
-    Raises
-    ------
-    RuntimeError
-        The model breaks a rule of ONNX, or an external data file is missing (looked for from the current directory).
+    Raises RuntimeError where the model breaks a rule of ONNX, or an external data file is missing (looked for from the
+    current directory).
     """
     _require_external_files(proto.graph)
     try:

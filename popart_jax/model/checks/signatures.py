@@ -20,12 +20,8 @@ PRIVATE = "__"
 def check_signatures(model: ir.Model, strict: bool = True) -> None:
     """Refuse nodes that their operator's schema does not allow; operators without one are left to their translation.
 
-    Unknown attributes pass where not `strict`: PopART lets programs add attributes of their own to any node.
-
-    Raises
-    ------
-    popart_exception
-        Names the first such node, what the schema expects and what the node has.
+    Unknown attributes pass where not `strict`: PopART lets programs add attributes of their own to any node. Raises
+    popart_exception that names the first such node, what the schema expects and what the node has.
     """
     for node in every_node(model.graph):
         domain = "" if node.domain == "ai.onnx" else node.domain

@@ -21,10 +21,7 @@ Scope: TypeAlias = frozenset[ir.Value]
 def check_structure(model: ir.Model) -> None:
     """Refuse a model whose meaning is unknown or undefined.
 
-    Raises
-    ------
-    popart_exception
-        An IR version or opset newer than we know, no opset, or a reader of an undefined tensor.
+    Raises popart_exception for an IR version or opset newer than we know, no opset, or a reader of an undefined tensor.
     """
     check_versions(model.ir_version, model.opset_imports)
     _check_opset_is_there(model)

@@ -41,10 +41,7 @@ def is_there(path: Path) -> bool:
 def read_external(proto: onnx.TensorProto) -> np.ndarray:
     """Values of an externally stored initializer.
 
-    Raises
-    ------
-    popart_exception
-        Missing or wrong information, or a file that cannot be read.
+    Raises popart_exception for missing or wrong information, or a file that cannot be read.
     """
     place = locate(proto)
     kind = element_type(onnx_type(proto)).numpy
@@ -74,10 +71,8 @@ class Place:
 def locate(proto: onnx.TensorProto, folder: Path | None = None) -> Place:
     """Location of an external tensor's data, relative to a folder (default: the current one).
 
-    Raises
-    ------
-    popart_exception
-        No location, no such file, or an offset or length that is no number or does not fit the shape.
+    Raises popart_exception where there is no location, no such file, or an offset or length that is no number or does
+    not fit the shape.
     """
     given = information(proto)
     path = given.get("location")
@@ -264,10 +259,8 @@ def _number(given: Mapping[str, str], key: str, default: int, tensor: str) -> in
 def save_externally(protos: Mapping[str, onnx.TensorProto], ids: Sequence[str], filename: str) -> None:
     """Write the raw little-endian data of some initializers to a file, in the order given, and mark them external.
 
-    Raises
-    ------
-    popart_exception
-        The directory is missing, or one of the ids is no initializer, external already, or without data.
+    Raises popart_exception where the directory is missing, or one of the ids is no initializer, external already, or
+    without data.
     """
     parent = Path(filename).parent
     if not parent.is_dir():

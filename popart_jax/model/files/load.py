@@ -35,10 +35,8 @@ ModelLike: TypeAlias = "str | Path | bytes | IO[bytes] | onnx.ModelProto | ir.Mo
 def load(model: ModelLike) -> ir.Model:
     """Read a model with its model-local functions inlined; external data stay in their files until used.
 
-    Raises
-    ------
-    popart_exception
-        `model` is neither an existing file nor a serialised ModelProto, or breaks a rule of ONNX.
+    Raises popart_exception where `model` is neither an existing file nor a serialised ModelProto, or breaks a rule of
+    ONNX.
     """
     return ready(read(model))
 
@@ -47,10 +45,7 @@ def load(model: ModelLike) -> ir.Model:
 def ready(model: ir.Model) -> ir.Model:
     """A model that was read, functions inlined in place and checked.
 
-    Raises
-    ------
-    popart_exception
-        It breaks a rule of ONNX.
+    Raises popart_exception where it breaks a rule of ONNX.
     """
     inline(model)
     check_tensors(model)
@@ -63,10 +58,7 @@ def ready(model: ir.Model) -> ir.Model:
 def inline(model: ir.Model) -> None:
     """Replace calls of model-local functions by their bodies, in place.
 
-    Raises
-    ------
-    popart_exception
-        A function that calls itself, or one that does not fit to its call.
+    Raises popart_exception for a function that calls itself, or one that does not fit to its call.
     """
     if model.functions:
         limits.check_nodes(_inlined_nodes(model), "With its functions inlined the model has")
@@ -116,14 +108,8 @@ def _share_opsets(model: ir.Model) -> None:
 def read(model: ModelLike) -> ir.Model:
     """A model as it is stored, functions and all; an `onnx_ir.Model` is copied, tensors are shared.
 
-    What ``torch.onnx.export`` returns will do too.
-
-    Raises
-    ------
-    popart_exception
-        `model` is neither an existing file nor a serialised ModelProto.
-    NoModelError
-        `model` is something else.
+    What ``torch.onnx.export`` returns will do too. Raises popart_exception where `model` is a text or bytes, but
+    neither an existing file nor a serialised ModelProto; NoModelError where it is something else.
     """
     given = unwrapped(model)
     if isinstance(given, ir.Model):
@@ -167,10 +153,7 @@ def _cloned(model: ir.Model) -> ir.Model:
 def load_proto(model: ModelLike) -> onnx.ModelProto:
     """A model as protobuf, by PopART's rule: the name of an existing file, else a serialised ModelProto.
 
-    Raises
-    ------
-    popart_exception
-        It is neither.
+    Raises popart_exception where it is neither.
     """
     if isinstance(model, (str, Path)) and is_there(Path(model)):
         return _with_files(StrippedModel(_message(model)), Path(model)).whole()
@@ -200,10 +183,7 @@ def _message(model: ModelLike) -> onnx.ModelProto:
 def load_stripped(model: ModelLike) -> StrippedModel:
     """`load_proto`, with the data of large initializers outside of the message.
 
-    Raises
-    ------
-    popart_exception
-        It is neither an existing file nor a serialised ModelProto.
+    Raises popart_exception where it is neither an existing file nor a serialised ModelProto.
     """
     if isinstance(model, (str, Path)) and is_there(Path(model)):
         stripped = read_stripped(Path(model)) or StrippedModel(_message(model))
@@ -221,12 +201,8 @@ def _with_files(model: StrippedModel, file: Path) -> StrippedModel:
 def from_proto(proto: onnx.ModelProto, folder: Path | None = None, home: Path | None = None) -> ir.Model:
     """The model of a ModelProto, which may have packed data; external data must be in `folder`, if given.
 
-    Links in `folder` may lead to `home`; see `check_external`.
-
-    Raises
-    ------
-    popart_exception
-        The model breaks a rule of ONNX, or names a file that does not exist or is elsewhere.
+    Links in `folder` may lead to `home`; see `check_external`. Raises popart_exception where the model breaks a rule of
+    ONNX, or names a file that does not exist or is elsewhere.
     """
     model = _deserialized(proto)
     note_left_out(proto, model)

@@ -14,14 +14,8 @@ _EXTERNAL = b"location"  # the key by which a tensor names another file
 def opened(model: Any) -> Any:
     """The bytes that an open binary file holds, from where it stands; anything that is no open file as it is.
 
-    A model with external data becomes a ModelProto that has them, read from the folder of the file's name.
-
-    Raises
-    ------
-    NoModelError
-        The file was opened for text.
-    popart_exception
-        External data are not there.
+    A model with external data becomes a ModelProto that has them, read from the folder of the file's name. Raises
+    NoModelError where the file was opened for text, popart_exception where external data are not there.
     """
     if not callable(getattr(model, "read", None)):
         return model

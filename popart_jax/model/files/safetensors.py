@@ -23,12 +23,8 @@ _HELD = ("bool", "complex64", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write a file of arrays, whole or not at all.
 
-    Raises
-    ------
-    popart_exception
-        An array of a type that the format lacks.
-    OSError
-        The file can't be written; what was there before stays.
+    Raises popart_exception for an array of a type that the format lacks; OSError where the file can't be written (what
+    was there before stays).
     """
     for name, x in arrays.items():
         if x.dtype.name not in _HELD and (x.dtype.kind not in "iuf" or x.dtype.itemsize > 8):
@@ -44,15 +40,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Arrays of a file.
-
-    Raises
-    ------
-    popart_exception
-        It is no such file, or is cut off.
-    OSError
-        It can't be read.
-    """
+    """Arrays of a file; popart_exception where it is no such file, or is cut off; OSError where it can't be read."""
     try:
         with cast("Any", safetensors.safe_open)(path, "np") as file:
             kinds: dict[str, str] = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 - it is no dict

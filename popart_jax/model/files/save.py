@@ -17,12 +17,8 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     """The ModelProto; a model without ai.onnx operators still names an opset of ai.onnx.
 
     Debug numbers of nodes stay out of files: ONNX Runtime hands all attributes of a Relu to the Gemm that it fuses it
-    into, and refuses a name that it does not know.
-
-    Raises
-    ------
-    popart_exception
-        A name or an attribute is no text that a file can hold, such as half a surrogate pair of a file name.
+    into, and refuses a name that it does not know. Raises popart_exception where a name or an attribute is no text that
+    a file can hold, such as half a surrogate pair of a file name.
     """
     try:
         proto = ir.to_proto(model)

@@ -12,10 +12,7 @@ Stamp = tuple[int, int, int, int]
 def file_stamp(path: str | Path) -> Stamp:
     """Time of the last change, size and identity of a file: a file that was replaced or changed has another stamp.
 
-    Raises
-    ------
-    OSError
-        There is no such file, or the path names something else than a file.
+    Raises OSError where there is no such file, or the path names something else than a file.
     """
     facts = os.stat(path)
     if not stat.S_ISREG(facts.st_mode):

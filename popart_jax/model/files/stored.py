@@ -193,10 +193,7 @@ def _replace(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
 def write_numbers(stored: Mapping[str, Stored], numbers: Mapping[str, Any]) -> None:
     """Put other numbers into the model of `stored_floats`, by the names given there.
 
-    Raises
-    ------
-    popart_exception
-        The model stores no tensor of a name, or one of another shape.
+    Raises popart_exception where the model stores no tensor of a name, or one of another shape.
     """
     unknown = [n for n in numbers if n not in stored]
     if unknown:

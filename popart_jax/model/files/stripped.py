@@ -72,10 +72,7 @@ class StrippedModel:
     def with_files_beside(self, folder: Path, home: Path) -> StrippedModel:
         """The model with the data that lie in other files of its folder, or by links of the folder in its `home`.
 
-        Raises
-        ------
-        popart_exception
-            Wrong information, or a file that ends early.
+        Raises popart_exception for wrong information, or a file that ends early.
         """
         found = take_in(self.proto, folder, home)
         if not found:

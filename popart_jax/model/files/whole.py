@@ -58,12 +58,8 @@ def write_model(
 ) -> None:
     """Write a model whole or not at all; with `beside`, or where one message is too small, large tensors beside it.
 
-    `check` reads the written file and raises if it must not replace the existing one.
-
-    Raises
-    ------
-    OSError
-        It can't be written; what was there before stays.
+    `check` reads the written file and raises if it must not replace the existing one. Raises OSError where it can't be
+    written; what was there before stays.
     """
     tensors = [*proto.graph.initializer, *inner_tensors(proto.graph)]
     if beside or sum(len(t.raw_data) + 4 * len(t.float_data) for t in tensors) >= INSIDE:

@@ -48,10 +48,7 @@ _PER_CONVOLUTION = (
 def _write(parts: NodeParts) -> None:
     """Flatten groups of tensors to one list, and check that there is one parameter list for each.
 
-    Raises
-    ------
-    popart_exception
-        A group without data and weights, or lists of another length than the groups.
+    Raises popart_exception for a group without data and weights, or lists of another length than the groups.
     """
     groups, name = parts.inputs, parts.label
     if not groups:

@@ -31,12 +31,8 @@ def check_own(kind: type, **arguments: Any) -> None:
 def check_in_graph(graph: Graph, *args: Any, **tensors: Any) -> None:
     """Check that every operand is a tensor of the graph.
 
-    Raises
-    ------
-    TypeError
-        An operand is no tensor; the parameter is named.
-    ValueError
-        It belongs to another graph.
+    Raises TypeError where an operand is no tensor (the parameter is named), ValueError where it belongs to another
+    graph.
     """
     for name, t in [*((f"argument {i}", a) for i, a in enumerate(args)), *tensors.items()]:
         if not isinstance(t, Tensor):

@@ -31,10 +31,8 @@ Place = tuple[GradOpInType, int]
 def gradient_ops(op: Op) -> list[Op]:
     """The gradient operators of an operator for all its inputs, not connected and in no graph.
 
-    Raises
-    ------
-    popart_exception
-        The operator refuses to be differentiated, or it calls a graph whose gradient graph is not known.
+    Raises popart_exception where the operator refuses to be differentiated, or calls a graph whose gradient graph is
+    not known.
     """
     if op._facts.refused_gradient:
         raise popart_exception(op._facts.refused_gradient)
@@ -107,10 +105,7 @@ def _place_in_call(info: GradGraphInfo, connection: ExpectedConnection, start: i
 def gradient_infos(op: Op, given: Mapping[Any, Any]) -> dict[Graph, GradGraphInfo]:
     """Gradient graphs by forward graph, from ``{graph id: BwdGraphInfo}``; those of graphs that `op` calls.
 
-    Raises
-    ------
-    popart_exception
-        There is no graph, or no tensor in it, of an id.
+    Raises popart_exception where there is no graph, or no tensor in it, of an id.
     """
     graphs, called = op._graph.ir._graphs, op._called()
     found: dict[Graph, GradGraphInfo] = {}

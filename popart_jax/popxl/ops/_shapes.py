@@ -64,12 +64,8 @@ def reduced(shape: Sequence[int], axes: Iterable[int], keepdims: bool) -> tuple[
 def reshaped(t: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
     """A target shape with -1 resolved.
 
-    Raises
-    ------
-    ValueError
-        An entry is 0 or below -1, or -1 appears twice.
-    popart_exception
-        The number of elements differs.
+    Raises ValueError where an entry is 0 or below -1, or -1 appears twice; popart_exception where the number of
+    elements differs.
     """
     if any(d == 0 or d < -1 for d in shape):
         raise ValueError(f"Invalid shape value in reshape. Must be '>0' or '-1'. Provided {shape}.")

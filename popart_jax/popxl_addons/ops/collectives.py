@@ -56,15 +56,7 @@ def _options(kind: str, mode: str, attributes: dict[str, Any]) -> dict[str, Any]
 
 
 def _reduction(kind: str, op: str) -> int:
-    """Number of a reduction.
-
-    Raises
-    ------
-    ValueError
-        Unknown name.
-    popart_exception
-        The operator does not know it.
-    """
+    """Number of a reduction; ValueError for an unknown name, popart_exception where the operator does not know it."""
     name = operator_of(op)
     if kind == "ReplicatedAllReduceTP" and name != "add":
         raise popart_exception(

@@ -40,13 +40,7 @@ class StageContext:
         self._stage_of: dict[int, int] = {}
 
     def hook(self, op: Any) -> None:
-        """Record the stage of a new operator.
-
-        Raises
-        ------
-        RuntimeError
-            It is in no stage.
-        """
+        """Record the stage of a new operator; RuntimeError where it is in none."""
         if self._stage is None:
             raise RuntimeError("Operation must be created in a stage context.")
         self.ops.setdefault(self._stage, []).append(op)
@@ -76,14 +70,8 @@ class StageContext:
         """The value of `t` for the micro-batch that the current stage works on.
 
         Stage `from_stage` (default: the first that has `t`) writes into a queue of variables in the main graph, the
-        current stage reads from it.
-
-        Raises
-        ------
-        RuntimeError
-            Outside a stage, or no stage makes `t` and none is given.
-        TypeError
-            The tensor comes from this stage or a later one.
+        current stage reads from it. Raises RuntimeError outside a stage, and where no stage makes `t` and none is
+        given; TypeError where the tensor comes from this stage or a later one.
         """
         if self._stage is None:
             raise RuntimeError("stash_and_restore_tensor must be called inside a pipeline stage")
@@ -149,11 +137,8 @@ class Pipelining:
     def apply(self, include_ops: dict[int, list[Any]] | None = None) -> None:
         """Move the operators of all stages into ``pipeline_graph`` and call it.
 
-        Raises
-        ------
-        ValueError
-            Fewer steps than twice the number of stages; a stage reads what a later one makes; what a stage makes is
-            read outside.
+        Raises ValueError where there are fewer steps than twice the number of stages, a stage reads what a later one
+        makes, or what a stage makes is read outside.
         """
         staged, source = include_ops or {}, self.original_graph
         count = self.stages = max(staged, default=-1) + 1
@@ -402,13 +387,7 @@ def pipelined_execution(steps: int) -> Generator[StageContext]:
 
 
 def get_op_pipeline_stage(op: Any, op_dict: dict[int, list[Any]]) -> int:
-    """Stage of an operator.
-
-    Raises
-    ------
-    ValueError
-        It is in none.
-    """
+    """Stage of an operator; ValueError where it is in none."""
     for stage, found in op_dict.items():
         if any(op.id == other.id for other in found):
             return stage

@@ -68,10 +68,7 @@ def make_plan(
 ) -> FeedPlan:
     """Check the arrays of a step against a session and plan its use.
 
-    Raises
-    ------
-    popart_runtime_error
-        Missing or unknown tensors, wrong types, and on the first run wrong element counts.
+    Raises popart_runtime_error for missing or unknown tensors, wrong types, and on the first run wrong element counts.
     """
     check_feeds(stepio, prepared, streams, anchors, counts=stepio.asserts and first)
     for s in streams:

@@ -53,12 +53,8 @@ def check_feeds(
 ) -> None:
     """Check names, and with `counts` the numbers of elements.
 
-    Raises
-    ------
-    popart_runtime_error
-        Missing or unknown tensors, wrong element counts.
-    popart_internal_exception
-        A place for a tensor that is not anchored.
+    Raises popart_runtime_error for missing or unknown tensors and wrong element counts, popart_internal_exception for a
+    place for a tensor that is not anchored.
     """
     checks = _Checks(stepio, prepared, counts)
     checks.inputs({s.name: s for s in streams})

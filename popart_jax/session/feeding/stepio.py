@@ -18,12 +18,7 @@ class IStepIO:
 def contiguous(array: Any, name: str, use: str) -> np.ndarray:
     """The array, whose `use` is input or output.
 
-    Raises
-    ------
-    TypeError
-        `array` is no NumPy array.
-    popart_exception
-        It is not C-contiguous.
+    Raises TypeError where `array` is no NumPy array, popart_exception where it is not C-contiguous.
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"Array for tensor '{name}' must be a numpy.ndarray, got {type(array).__name__}")

@@ -29,10 +29,8 @@ _READ = {
 def engine_options(options: Any) -> dict[str, str]:
     """The session options' engine options; those of ``POPLAR_ENGINE_OPTIONS`` win, as with Poplar.
 
-    Raises
-    ------
-    poplar_exception
-        The variable is no JSON object, or has keys of this runtime, which are read from the session options alone.
+    Raises poplar_exception where the variable is no JSON object, or has keys of this runtime, which are read from the
+    session options alone.
     """
     return {**options.engineOptions, **_of_environment(os.environ.get(ENVIRONMENT, ""))}
 

@@ -90,10 +90,7 @@ class Prepared(Described):
 def prepare(request: Request) -> Prepared:
     """Check everything and build the step program.
 
-    Raises
-    ------
-    popart_exception
-        The model, the options, the anchors, the loss or the optimizer are wrong.
+    Raises popart_exception where the model, the options, the anchors, the loss or the optimizer are wrong.
     """
     compute_in_callers_thread()
     options, training = request.options, request.loss is not None

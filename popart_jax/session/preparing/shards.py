@@ -43,10 +43,8 @@ def rules_text(rules: Iterable[tuple[str, PartitionSpec]]) -> str:
 def split_over_devices(program: Program, options: Mapping[str, str], weights: Iterable[str]) -> Program:
     """The program with its weights, their optimizer state and (``fsdp``) its inputs split as the options ask.
 
-    Raises
-    ------
-    popart_exception
-        The option has another value, a rule matches no weight, a dimension does not divide, or devices are missing.
+    Raises popart_exception where the option has another value, a rule matches no weight, a dimension does not divide,
+    or devices are missing.
     """
     asked = options.get(SHARD)
     if asked is None:

@@ -16,13 +16,7 @@ from .anchoring import GRADIENT, source_of
 
 
 def check_work(program: Program, anchors: Collection[str]) -> None:
-    """Raise when no anchor or weight update needs any operator of the model.
-
-    Raises
-    ------
-    popart_exception
-        In PopART's words.
-    """
+    """Raise when no anchor or weight update needs any operator of the model; popart_exception in PopART's words."""
     training = program.training
     known = names(program.graph)
     backward = [a for a in anchors if a.startswith(GRADIENT) and a not in known]
@@ -38,10 +32,7 @@ def check_work(program: Program, anchors: Collection[str]) -> None:
 def check_subgraphs(graph: ir.Graph) -> None:
     """Raise for a subgraph that has operators, none of which leads to an output or has an effect.
 
-    Raises
-    ------
-    popart_exception
-        In PopART's words.
+    Raises popart_exception in PopART's words.
     """
     for node in every_node(graph):
         for name, body in bodies(node):

@@ -52,11 +52,8 @@ class OpList:
     def check(self) -> None:
         """Make the op list if only it can show an error, and write its debug records if a debug file is open.
 
-        Raises
-        ------
-        popart_exception
-            The graph has too few parts for the IPUs, a pipeline would compute a tensor again twice, or the batch can't
-            be serialised.
+        Raises popart_exception where the graph has too few parts for the IPUs, a pipeline would compute a tensor again
+        twice, or the batch can't be serialised.
         """
         options = self._prepared.request.options
         recomputes_stages = options.enablePipelining and options.autoRecomputation.name == "Pipeline"

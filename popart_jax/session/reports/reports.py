@@ -35,12 +35,8 @@ class Reports:
     def report(self, *, profiles: bool = True) -> ipu_model.Report:
         """The model's report, if the session may show it; with `profiles` a CPU device has none.
 
-        Raises
-        ------
-        popart_runtime_error
-            The session is not prepared, or its executable came from a cache.
-        poplar_exception
-            On a CPU device.
+        Raises popart_runtime_error where the session is not prepared, or its executable came from a cache;
+        poplar_exception on a CPU device.
         """
         self._engine()
         if profiles and self._place.device.type is DeviceType.Cpu:

@@ -10,10 +10,7 @@ from pathlib import Path
 def makedirsAndCheckWritable(path: str) -> None:
     """Make the directories that lead to `path`, and check that one may write there.
 
-    Raises
-    ------
-    OSError
-        A directory cannot be made or written to.
+    Raises OSError where a directory cannot be made or written to.
     """
     target = Path(path).expanduser()
     directory = target if target.is_dir() else target.parent

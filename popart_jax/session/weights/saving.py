@@ -136,10 +136,8 @@ def initializer_values(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
 def move_external_data(tensors: Iterable[onnx.TensorProto], source: str, target: str) -> None:
     """Copy external data to a new file and let the tensors refer to that.
 
-    Raises
-    ------
-    popart_runtime_error
-        The target exists, the source does not, or no initializer is stored there; looked for in this order.
+    Raises popart_runtime_error where the target exists, the source does not, or no initializer is stored there; looked
+    for in this order.
     """
     start = f"Cannot update external tensor locations from '{source}' to '{target}', "
     if Path(target).exists():

@@ -65,14 +65,8 @@ def operator_of(op: str) -> str:
 def group_of(group: ReplicaGrouping | None) -> ReplicaGrouping:
     """The grouping of a collective; None means all replicas.
 
-    Raises
-    ------
-    NotImplementedError
-        The grouping has no constant stride.
-    ValueError
-        Replicas are left over, or the grouping is of another Ir.
-    TypeError
-        It is no grouping.
+    Raises NotImplementedError where the grouping has no constant stride; ValueError where replicas are left over, or
+    the grouping is of another Ir; TypeError where it is none.
     """
     grouping = ReplicaGrouping._chosen(group, gcg().ir)
     if not grouping.is_const:
