@@ -50,15 +50,8 @@ def without_dead_carries(
 ) -> tuple[Any, list[bool]]:
     """The body of a while loop less what only values compute that nobody reads, and which carried values are left.
 
-    Read are those that the caller reads, those of the condition, and those from which such values are computed.
-
-    Parameters
-    ----------
-    cond, body : open jaxprs
-    n_cond, n_body : int
-        How many of their operands are constants; the others are the carried values.
-    read : sequence of bool
-        Which carried values the caller reads.
+    Read are those that the caller reads (`read`), those of the condition, and those from which such values are
+    computed. Of the operands, the first `n_cond` and `n_body` are constants.
     """
     stops = partial_eval.dce_jaxpr(cond, [True])[1][n_cond:]
     live = [a or b for a, b in zip(read, stops, strict=True)]

@@ -37,12 +37,6 @@ def split_regions(elements: int, grain: int, parts: int, minimum: int = 0, maxim
 
 
 def linear(elements: int, width: int, tiles: int, vector_bytes: int = 8) -> Spread:
-    """Default mapping of a tensor: flattened order, whole vectors, at least 128 bytes on each tile used.
-
-    Parameters
-    ----------
-    width : int
-        Bytes per element.
-    """
+    """Default mapping of a tensor: flattened order, whole vectors, at least 128 bytes on each tile used."""
     grain = max(1, vector_bytes // width)
     return split_regions(elements, grain, tiles, -(-LINEAR_MINIMUM // width))

@@ -17,10 +17,7 @@ _SCOPES: list[Scope] = []
 def add_scope(scope: Scope) -> None:
     """Add a scope that is entered while a function is traced to be priced.
 
-    Parameters
-    ----------
-    scope : callable
-        Returns the context manager within which functions of a library are those for an IPU.
+    It returns the context manager within which functions of a library are those for an IPU.
     """
     _SCOPES.append(scope)
 

@@ -53,21 +53,10 @@ def sort_of(primitive: str) -> str:
 
 
 def of_program(steps: Iterable[tuple[str, float]], quantity: str = "cycles") -> Uncertainty | None:
-    """Errors to expect of a program: those of its operations, weighted by their cycles.
+    """Errors to expect of a program: those of its operations, weighted by the cycles of its steps; None without any.
 
-    Operations of a sort are off together, so their errors add up in proportion and do not cancel.
-
-    Parameters
-    ----------
-    steps : iterable of (str, float)
-        Primitive and cycles of each step.
-    quantity : {"cycles", "total memory", "max tile memory"}
-        Sorts without such a figure take part only in cycles, as kernels bound by memory.
-
-    Returns
-    -------
-    Uncertainty or None
-        `rows` are the figures that it rests on; None without any.
+    Operations of a sort are off together, so their errors add up in proportion and do not cancel. Sorts without such a
+    figure take part only in cycles, as kernels bound by memory; `rows` are the figures that the answer rests on.
     """
     weights: dict[str, float] = {}
     for primitive, cycles in steps:

@@ -30,15 +30,7 @@ from .model.files.load import load
 
 
 class PreparedModel(BackendRep):
-    """A model ready to run.
-
-    Parameters
-    ----------
-    model : onnx_ir.Model
-        The model, with its functions inlined.
-    key : jax.Array or None
-        Random key for the random operators.
-    """
+    """A model with its functions inlined, ready to run; `key` is that of its random operators."""
 
     def __init__(self, model: ir.Model, key: jax.Array | None = None) -> None:
         graph = model.graph
@@ -52,15 +44,8 @@ class PreparedModel(BackendRep):
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Run the model; returns outputs in order as NumPy arrays (lists for sequences, None for empty optionals).
 
-        Parameters
-        ----------
-        inputs : mapping, sequence or array
-            By name, or in the order of the graph's inputs without initializers; a single array for one input.
-
-        Raises
-        ------
-        popart_exception
-            Wrong number, names or types of inputs, or a node that failed.
+        `inputs` come by name, or in the order of the graph's inputs without initializers; a single array will do for
+        one input. Raises popart_exception for a wrong number, names or types of inputs, or a node that failed.
         """
         fed = self._named(inputs)
         with enable_x64(), full_precision():

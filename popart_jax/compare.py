@@ -46,23 +46,11 @@ class Difference:
 def compare(
     model: Any, feeds: Mapping[str, Any], runtime: str = "onnxruntime", rtol: float = 1e-3, atol: float = 1e-5
 ) -> Iterator[Difference]:
-    """Differences of node outputs, in the order of the graph.
+    """Differences of node outputs from those of another runtime, in the order of the graph.
 
-    Parameters
-    ----------
-    model : path, bytes, onnx.ModelProto or onnx_ir.Model
-        The model; its functions are inlined first.
-    feeds : mapping of str to array
-        Inputs by name.
-    runtime : {"onnxruntime", "reference"}
-        The runtime to compare with; ``reference`` is `onnx.reference`.
-    rtol, atol : float
-        An element differs beyond ``atol + rtol * |theirs|``.
-
-    Raises
-    ------
-    popart_exception
-        Unknown runtime, or the model has operators without a translation.
+    The runtime is "onnxruntime" or "reference" (`onnx.reference`). The model's functions are inlined first; an element
+    differs beyond ``atol + rtol * |theirs|``. Raises popart_exception for an unknown runtime, and where the model has
+    operators without a translation.
     """
     loaded = load(model)
     check_supported(loaded.graph, loaded.opset_imports)

@@ -159,13 +159,7 @@ def reference(path: Path, names: Names, images: np.ndarray) -> tuple[str, np.nda
 
 
 def main(out: str = "out") -> int:
-    """Run the whole demo; returns 0 when every check holds.
-
-    Parameters
-    ----------
-    out : str
-        Folder for ``digits.onnx`` and ``report.html``.
-    """
+    """Run the whole demo, with its files in the folder `out`; returns 0 when every check holds."""
     console, started = Console(), time.perf_counter()
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)

@@ -165,13 +165,9 @@ class ProgramAborted(poplar_application_runtime_error, popart_runtime_error):
 class OpError(popart_exception):
     """An operator refuses its inputs; the message names the operator and its inputs.
 
-    Parameters
-    ----------
-    text : str
-        Names in braces are replaced: `{op}`, `{Op}`, `{New}` and `{opid}` as `model.op_names.op_names` has them,
-        `{name}` by the node's name, and `{0}`, `{1}` ... by the operator's inputs.
-    op : str
-        Operator type, used for all operator names until `name` is called.
+    In `text`, names in braces are replaced: `{op}`, `{Op}`, `{New}` and `{opid}` as `model.op_names.op_names` has them
+    for the operator type `op` until `name` is called, `{name}` by the node's name, and `{0}`, `{1}` ... by the
+    operator's inputs.
     """
 
     def __init__(self, text: str, op: str) -> None:

@@ -46,24 +46,9 @@ class Row:
 def profile_model(
     model: ModelLike, inputs: Mapping[str, np.ndarray], *, target: str = "mk2", repeats: int = 5, measured: bool = True
 ) -> tuple[list[Row], ipu_model.Report]:
-    """Price a model's forward pass on an IPU and time each of its nodes here.
+    """Price a model's forward pass on an IPU and, if `measured`, time each of its nodes here: the median of `repeats`.
 
-    Parameters
-    ----------
-    model : path, bytes, onnx.ModelProto or onnx_ir.Model
-    inputs : mapping of str to ndarray
-        Values of the model's inputs.
-    target : str
-        Name of the IPU.
-    repeats : int
-        Number of timings of each node, of which the median is taken.
-    measured : bool
-        Whether to time the nodes here as well.
-
-    Raises
-    ------
-    popart_exception
-        The model has operators without a translation, or a node fails on these inputs.
+    Raises popart_exception where the model has operators without a translation, or a node fails on these inputs.
     """
     loaded = load(model)
     ensure_outputs(loaded)

@@ -106,21 +106,9 @@ def workload(
 ) -> Workload:
     """Price a step of one micro-batch on one chip: forward, backward and Adam's update, or forward alone.
 
-    Parameters
-    ----------
-    model : path, bytes, onnx.ModelProto or onnx_ir.Model
-    inputs : mapping of str to ndarray
-        A micro-batch; only types and shapes matter, except for values that determine shapes. The first dimension of
-        the first input is the number of samples.
-    target : str or target
-        The IPU to price for.
-    training : bool
-        Price also the backward pass of the mean of all outputs, and an update.
-
-    Raises
-    ------
-    popart_exception
-        The model has operators without a translation or a gradient, or no float weights to train.
+    Of `inputs`, a micro-batch, only types and shapes matter, except for values that determine shapes; the first
+    dimension of the first one is the number of samples. What is differentiated is the mean of all outputs. Raises
+    popart_exception where the model has operators without a translation or a gradient, or no float weights to train.
     """
     loaded = load(model)
     ensure_outputs(loaded)

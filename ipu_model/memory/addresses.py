@@ -21,18 +21,11 @@ def unused(sizes: np.ndarray) -> float:
 def highest(
     total: np.ndarray, interleaved: np.ndarray, machine: Machine, unused: float = FRAGMENTED
 ) -> np.ndarray:  # fmt: skip
-    """Bytes up to the highest address, gaps included.
+    """Bytes up to the highest address, gaps included, of those in use on each tile: ``total[ipu, tile]``.
 
-    Parameters
-    ----------
-    total : [ipu, tile] bytes in use
-    interleaved : [ipu, tile] part of them that must be interleaved, 0 where nothing must
-    unused : bytes that variables leave unused below interleaved memory where they do not all fit there
-
-    Notes
-    -----
-    Interleaved memory is made of pairs of elements. Variables that find no place below it take whole pairs from its
-    start, and what must be interleaved comes after them.
+    Of these `interleaved` must be so, 0 where nothing must; `unused` are those that variables leave unused below
+    interleaved memory where they do not all fit there. Interleaved memory is made of pairs of elements. Variables that
+    find no place below it take whole pairs from its start, and what must be interleaved comes after them.
     """
     start, pair = machine.interleaved_start, 2 * machine.memory_element
     if not start:

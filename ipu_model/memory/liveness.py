@@ -118,10 +118,7 @@ def demand(priced: Priced) -> Demand:
 def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE, known: Demand | None = None) -> Liveness:
     """Sweep over the steps: add the pieces of memory whose life begins there, remove those whose life ends.
 
-    Parameters
-    ----------
-    known : Demand, optional
-        That of the program where it is known already.
+    `known` is the demand of the program where it is known already.
     """
     known = known or demand(priced)
     pieces = known.memory.recomputing(change.recompute | priced.recomputed)

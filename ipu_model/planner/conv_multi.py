@@ -32,12 +32,7 @@ Limit = Callable[[float], float]
 def plan_parallel(convolutions: tuple[ConvParams, ...], machine: Machine, options: Options) -> tuple[Split, ...]:
     """A plan for each convolution, in their order; each on all tiles, in turn, when they do not fit side by side.
 
-    Parameters
-    ----------
-    convolutions : tuple of ConvParams
-        One or more; the one with the most multiplies decides the others.
-    options : Options
-        Pass, partial type and share of memory of all of them.
+    The one with the most multiplies decides the others; the options are those of all of them.
     """
     order = sorted(range(len(convolutions)), key=lambda i: -convolutions[i].macs)
     ordered = [convolutions[i] for i in order]

@@ -9,16 +9,9 @@ LINEAR_MINIMUM = 128  # bytes
 
 
 def split_regions(elements: int, grain: int, parts: int, minimum: int = 0, maximum: int = 0) -> tuple[int, int]:
-    """Parts used and elements of the largest part when `elements` are dealt in grains.
+    """Parts used and elements of the largest part when `elements` are dealt in grains that stay together.
 
-    Parameters
-    ----------
-    elements, grain : int
-        Number of elements, and how many stay together on a part.
-    parts : int
-        The most parts.
-    minimum, maximum : int
-        Least and most elements of a part; 0 for no bound.
+    There are at most `parts`, of `minimum` to `maximum` elements; 0 for no bound.
     """
     if elements == 0:
         return 0, 0

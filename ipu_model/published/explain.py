@@ -37,13 +37,7 @@ class Explanation:
 
 
 def explain(row: Mapping[str, Any], target: Target | None = None) -> Explanation:
-    """Predict a published figure and say why.
-
-    Parameters
-    ----------
-    row, target
-        As for `ipu_model.published.predict`, which also says what is raised.
-    """
+    """Predict a published figure and say why; see `ipu_model.published.predict`."""
     target = target or target_of(row)
     formula = model(row, target)
     alternatives = formula.terms(target)

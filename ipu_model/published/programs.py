@@ -37,17 +37,9 @@ BESIDE = ("op", "case", "pass", "params", "note", "caution")  # keys of a config
 def figure(row: Mapping[str, Any], data: str, target: Target) -> Formula:
     """One of the three figures of a row's program, of some of its passes, a size of it, or whether it fits.
 
-    Parameters
-    ----------
-    row : dict
-        With an ``op`` in its configuration.
-    data : {"half", "float"}
-        Type where the parameters name none.
-
-    Raises
-    ------
-    ValueError
-        When the operation is unknown, a size is missing, or the row asks for a figure or unit that it does not have.
+    The row has an ``op`` in its configuration; `data` ("half" or "float") is the type where the parameters name none.
+    Raises ValueError where the operation is unknown, a size is missing, or the row asks for a figure or unit that it
+    does not have.
     """
     what = row["what"]
     op, implied = names.program(str(row["config"]["op"]))

@@ -61,13 +61,9 @@ def _chip(constants: Mapping[str, float], row: Row) -> Target:
 
 
 def errors(rows: Iterable[Row], constants: Mapping[str, float] | None = None) -> list[tuple[Row, float]]:
-    """Relative error of each row.
+    """Relative error of each row, with the stored constants, which were fitted to all rows, or those of another fit.
 
-    Parameters
-    ----------
-    constants : dict of str to float, optional
-        Constants from a fit, in place of the stored ones, which were fitted to all rows. Constants not in it keep their
-        starting value; rows that need one without a starting value are left out.
+    Constants that these lack keep their starting value; rows that need one without a starting value are left out.
     """
     known = None if constants is None else {**starting_constants(), **constants}
     result: list[tuple[Row, float]] = []

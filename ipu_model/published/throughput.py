@@ -234,17 +234,8 @@ def even_share(most: int, one: Network, row: Mapping[str, Any], target: Target) 
 def layout(network: Network, count: int, samples: int, target: Target, replicas: int = 0) -> System:
     """A system of `count` IPUs as replicas: as few IPUs in each as hold the weights in half of their memory.
 
-    Parameters
-    ----------
-    samples : int
-        Global batch; 0 when unknown.
-    replicas : int
-        0 when unknown.
-
-    Raises
-    ------
-    ValueError
-        When the IPUs are no whole number for each replica.
+    The global batch `samples` and `replicas` are 0 when unknown. Raises ValueError where the IPUs are no whole number
+    for each replica.
     """
     need = RESTING * parameters(network) / (target.memory / 2)
     ipus = min(count, 2 ** max(0, math.ceil(math.log2(need))))

@@ -22,10 +22,7 @@ TILE_CYCLES = {
 def execution_profile(report: Document, *, by_tile: bool | None = None) -> dict[str, Any]:
     """The tree under ``executionProfile``; cycles are modelled, hence the profiler mode.
 
-    Parameters
-    ----------
-    by_tile : bool, optional
-        Arrays over all tiles for each step; by default where they are not too many.
+    Arrays over all tiles for each step (`by_tile`) are there by default where they are not too many.
     """
     nodes = [(k, n.leaf) for k, n in enumerate(programs(report)) if n.leaf]
     tiles = report.target["tilesPerIPU"]

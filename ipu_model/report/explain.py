@@ -29,10 +29,7 @@ def _cycles(step: StepRow) -> float:
 def explain(report: Document, steps: int = 10) -> str:
     """Text: terms of the price by sort of operation, each with its error, then the most expensive steps with plans.
 
-    Parameters
-    ----------
-    steps : int
-        How many of the most expensive steps to list; those that do alike count as one.
+    Of these there are `steps`; those that do alike count as one.
     """
     check_sizes("explain", 0, steps=steps)
     within = uncertainty(report)

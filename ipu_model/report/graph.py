@@ -21,10 +21,7 @@ EDGES_PER_VERTEX, EDGE_POINTER_BYTES = 3, 4
 def graph_profile(report: Document, *, by_tile: bool | None = None) -> dict[str, Any]:
     """The tree under ``graphProfile``; plain numbers, strings, lists and dicts.
 
-    Parameters
-    ----------
-    by_tile : bool, optional
-        Arrays over all tiles for each exchange; by default where they are not too many.
+    Arrays over all tiles for each exchange (`by_tile`) are there by default where they are not too many.
     """
     nodes = programs(report)
     sets = [n.leaf for n in nodes if n.leaf and n.type == "OnTileExecute"]

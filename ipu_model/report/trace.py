@@ -21,11 +21,8 @@ TRACKS = {"node": 0, "OnTileExecute": 1, "DoExchange": 2, "Sync": 3, "GlobalExch
 def events(report: Document, most: int = MOST_EVENTS) -> list[dict[str, Any]]:
     """Trace events, times in microseconds at the clock of the target; loops are folded into one stretch.
 
-    Parameters
-    ----------
-    most : int
-        Stretches and memory counters in all; beyond it the shortest stretches, and counters between others, are left
-        out. An event named ``"left out"`` tells how many.
+    There are at most `most` stretches and memory counters; beyond it the shortest stretches, and counters between
+    others, are left out. An event named ``"left out"`` tells how many.
     """
     per_cycle = 1e6 / report.target["clockFrequency"]
     stretches, counters = list(_stretches(report, per_cycle)), _memory(report, per_cycle)

@@ -89,11 +89,8 @@ class Interconnect:
 def interconnect_of(target: Any) -> Interconnect:
     """The links of a target's systems, by the data file `targets/systems.json`.
 
-    Parameters
-    ----------
-    target : Target or Roofline
-        A target of another name than those of the file takes what its architecture has: a chip's own link rate in a
-        machine of four.
+    A target of another name than those of the file takes what its architecture has: a chip's own link rate in a machine
+    of four.
     """
     document = json.loads((FOLDER / "systems.json").read_text())
     chip = target if hasattr(target, "link_rate") else None

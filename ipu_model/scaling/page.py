@@ -29,16 +29,7 @@ svg{width:100%;height:auto}text{font-size:12px;fill:currentColor}
 
 
 def render(title: str, found: Mapping[int, Sequence[Plan]], top: int) -> str:
-    """The page.
-
-    Parameters
-    ----------
-    title : str
-    found : mapping of int to sequence of Plan
-        Fitting plans of each number of chips, best first.
-    top : int
-        How many of each the table shows.
-    """
+    """The page, with the `top` best of the fitting plans that were found for each number of chips."""
     best = {chips: plans[0] for chips, plans in found.items() if plans}
     body = "<p>No plan fits.</p>"
     if best:

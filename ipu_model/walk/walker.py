@@ -37,12 +37,8 @@ def walk(
 ) -> Program:
     """Linearise a (closed) jaxpr.
 
-    Parameters
-    ----------
-    is_leaf : callable
-        Whether a primitive is priced as a whole even though it holds a jaxpr.
-    inputs, outputs : sequences of Argument
-        Names and roles, in the jaxpr's order; missing ones get a default.
+    `is_leaf` tells whether a primitive is priced as a whole even though it holds a jaxpr. Names and roles of inputs and
+    outputs are in the jaxpr's order; missing ones get a default.
     """
     opened, consts = compat.open_jaxpr(jaxpr)
     opened = compat.without_dead_code(opened)

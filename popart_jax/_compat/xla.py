@@ -77,16 +77,9 @@ def put(array: np.ndarray) -> Any:
 
 
 class Program:
-    """A compiled program.
+    """A compiled program: XLA's serialised `code`, and the types of its results.
 
-    Parameters
-    ----------
-    code : bytes
-        XLA's serialised program; loading it means running it.
-    results : sequence of Kind
-        Types of its results.
-    kept : sequence of int
-        Indices of the arguments that it reads.
+    Loading the code means running it; `kept` are the indices of the arguments that it reads.
     """
 
     def __init__(self, code: bytes, results: Sequence[Kind], kept: Sequence[int]) -> None:

@@ -77,11 +77,8 @@ def _process_limits() -> Iterator[tuple[int, int]]:
 def groups_at(groups: Path, listing: Path) -> tuple[tuple[Path, int], ...]:
     """Folders of the control groups that limit this process, with their limits in bytes.
 
-    Parameters
-    ----------
-    groups, listing : Path
-        The folder of the groups (version 2 in the folder itself, version 1 in its subfolder ``memory``), and the file
-        that lists the groups of this process.
+    `groups` is the folder of the groups (version 2 in the folder itself, version 1 in its subfolder ``memory``),
+    `listing` the file that lists the groups of this process.
     """
     return tuple(_group_limits(_group_folders(groups, listing)))
 

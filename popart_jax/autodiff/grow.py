@@ -60,25 +60,11 @@ def plan(
     required: Iterable[ir.Value] | None = None,
     may_have: Callable[[ir.Value | None], bool] = is_float,
 ) -> tuple[list[Step], set[ir.Value]]:
-    """List the gradient operators of a graph.
+    """List the gradient operators of a graph, whose nodes are in order; and the tensors that get a gradient.
 
-    Parameters
-    ----------
-    nodes : sequence of ir.Node
-        Forward nodes in order.
-    seeded : iterable of ir.Value
-        Tensors whose gradient is given.
-    steps : callable
-        Returns the gradient operators of a node for the inputs at some positions, as `steps_of` does.
-    required : iterable of ir.Value, optional
-        Tensors whose gradient is wanted; operators that lead to none of them are omitted. Default: all.
-    may_have : callable
-        Whether a tensor can have a gradient.
-
-    Returns
-    -------
-    list of Step, set of ir.Value
-        The operators, and the tensors that get a gradient.
+    `seeded` are the tensors whose gradient is given; operators that lead to none of the `required` ones (default: all)
+    are omitted. ``steps`` returns the gradient operators of a node for the inputs at some positions, as `steps_of`
+    does; ``may_have`` says whether a tensor can have a gradient.
     """
     leads = None if required is None else _influenced(nodes, required)
     reached, found = set(seeded), list[Step]()

@@ -14,21 +14,9 @@ def tokens(node: ir.Node, gradient: Gradient) -> tuple[str, ...]:
 
 
 def forward_reads(node: ir.Node, gradient: Gradient, operand: int) -> list[ir.Value | None]:
-    """Inputs and outputs of a node that one of its gradient operators reads, in order.
+    """Inputs and outputs of a node that the gradient operator of its input `operand` reads, in order.
 
-    Parameters
-    ----------
-    node : ir.Node
-        The forward node.
-    gradient : Gradient
-        The gradient's entry in the operator table.
-    operand : int
-        Index of the input whose gradient it is.
-
-    Returns
-    -------
-    list of ir.Value or None
-        None for tensors that the node does not have.
+    None stands for tensors that the node does not have.
     """
     found: list[ir.Value | None] = []
     for of_result, position in forward_places(node, gradient, operand):

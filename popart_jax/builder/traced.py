@@ -15,13 +15,10 @@ from .description import UNKNOWN, Description, Operand, Type
 
 
 def traced(node: Description) -> Sequence[Type]:
-    """Type of every output that the operator's translation tells from the types of the inputs.
+    """Type of every output that the operator's translation tells from the types of the inputs: (element type, shape).
 
-    Returns
-    -------
-    sequence of (element type, shape)
-        Empty if an input is unknown or the operator refuses its inputs (a session then raises the error). Without
-        shapes if an input's shape is unknown, or if they depend on the session.
+    Empty if an input is unknown or the operator refuses its inputs (a session then raises the error). Without shapes if
+    an input's shape is unknown, or if they depend on the session.
     """
     operands = [x for x in node.operands if x is not None]
     if not node.outputs or any(x.dtype is None or x.sizes is None for x in operands):

@@ -25,12 +25,8 @@ HYPER = "hyperparameters___fromHost"
 def step_of(program: Program, hyper_size: int = 1) -> Step:
     """A program as a step.
 
-    Parameters
-    ----------
-    program : Program
-        The program to run.
-    hyper_size : int
-        Length of the vector of hyperparameters; programs that read none of them do not take it as input.
+    `hyper_size` is the length of the vector of hyperparameters; programs that read none of them do not take it as
+    input.
     """
     state = {n: v for n, v in program.variables.items() if n in program.changing}
     for name in [SEED] * program.random + [GENERATORS] * program.generators:

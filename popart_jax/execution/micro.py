@@ -53,18 +53,8 @@ def run_micro_batch(
 ) -> Result:
     """Values, and for a training program gradients, of one micro-batch.
 
-    Parameters
-    ----------
-    program : Program
-        The program to compute.
-    bindings : mapping of str to array
-        Streams and variables.
-    loss_scale : scalar
-        Factor of all gradients; ignored for inference.
-    key : jax random key or None
-        Seed of this micro-batch and replica.
-    rounding : jax random key or None
-        Key for stochastic rounding, where that does not follow `key`.
+    `bindings` are streams and variables; `loss_scale` is a factor of all gradients, `key` the seed of this micro-batch
+    and replica, `rounding` that of stochastic rounding where it does not follow `key`.
     """
     values, of_gradients = wanted_tensors(program)
     settings = Settings(

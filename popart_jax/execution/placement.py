@@ -28,18 +28,8 @@ def put(
 ) -> jax.Array:
     """Transfer an array of this process's replicas to the devices.
 
-    Parameters
-    ----------
-    host : ndarray
-        The array.
-    mesh : Mesh or None
-        Devices of the replicas.
-    axis : int or None
-        Its replica dimension.
-    split : sequence of (str or None)
-        Mesh axes of its other dimensions.
-    donated : bool
-        A run will reuse its memory, so it must not be shared with the host's array.
+    `axis` is its replica dimension, `split` the mesh axes of its other ones. A run will reuse the memory of what is
+    `donated`, so that it must not be shared with the host's array.
     """
     place = sharding(mesh, axis, split)
     if place is None:

@@ -21,16 +21,10 @@ Describe = Callable[[str], Argument]
 def price(
     step: Step, describe: Describe, *, target: Target, placement: Placement, options: ModelOptions
 ) -> ipu_model.Report:
-    """The modelled cost of one run.
+    """The modelled cost of one run of a step.
 
-    Parameters
-    ----------
-    step : Step
-        The step to price.
-    describe : callable
-        Returns name, role and location of a resident or fed array, by its name in the step.
-    target, placement, options
-        Hardware, annotations of the nodes, and the model's options.
+    `describe` returns name, role and location of a resident or fed array, by its name in the step; the rest is
+    hardware, annotations of the nodes, and the model's options.
     """
     jaxpr, inputs, outputs = traced_for_pricing(step, describe)
     return ipu_model.profile_jaxpr(

@@ -31,12 +31,8 @@ def recomputing_vjp(
 ) -> tuple[Any, Callable[[Any], Any], Any]:
     """The result of ``jax.vjp(forward, *primals, has_aux=True)``, which runs the marked operators of `forward` again.
 
-    Parameters
-    ----------
-    forward : callable
-        Returns a scalar and other values. Operators to run again are traced in the scope `AGAIN`.
-    resident : collection of array
-        Values that `forward` reads and that are in memory anyhow.
+    It returns a scalar and other values; operators to run again are traced in the scope `AGAIN`. `resident` are values
+    that it reads and that are in memory anyhow.
     """
     leaves, tree = flat_tree(primals)
     traced: list[Any] = []

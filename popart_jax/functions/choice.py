@@ -82,22 +82,10 @@ class Choice:
 
 
 def choose(stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: Trainable | None) -> Choice:
-    """Select parameters and state among the stored tensors.
+    """Select parameters and state among the `stored_floats` of a model with these opsets.
 
-    Parameters
-    ----------
-    stored : mapping of str to Stored
-        See `stored_floats`.
-    opsets : mapping of str to int
-        Opset versions of the model.
-    trainable : optional
-        Names, patterns with ``*``, compiled regular expressions, or a predicate of name and array, or of the name
-        alone; None: the default.
-
-    Raises
-    ------
-    popart_exception
-        A name or pattern matches no stored tensor.
+    `trainable` is names, patterns with ``*``, compiled regular expressions, or a predicate of name and array, or of the
+    name alone; None: the default. Raises popart_exception where a name or pattern matches no stored tensor.
     """
     noted = any(_KIND in one.metadata for one in stored.values())
     reasons = {name: _reason(one, opsets, noted) for name, one in stored.items()}

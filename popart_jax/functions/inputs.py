@@ -89,12 +89,7 @@ def as_declared(value: ir.Value | None, x: Any) -> Any:
 class Ready:
     """Prepares inputs for a compiled program, which takes only JAX arrays and can't check their values.
 
-    Parameters
-    ----------
-    graph : onnx_ir.Graph
-        The graph that is computed.
-    precision : callable
-        Returns the scope in which its types are kept.
+    `precision` returns the scope in which the types of `graph`, which is computed, are kept.
     """
 
     def __init__(self, graph: ir.Graph, precision: Callable[[], contextlib.AbstractContextManager[Any]]) -> None:

@@ -50,15 +50,10 @@ def check_width(dtype: np.dtype, wide: bool) -> None:
 
 
 def reduce_precision(model: ir.Model, dtype: np.dtype, keep: Collection[str] = ()) -> tuple[str, ...]:
-    """Turn a model's FLOAT tensors into half precision, in place.
+    """Turn a model's FLOAT tensors into half precision, in place; returns the stored ones that stay float32.
 
     Operands that are parameters of an operator (scales of Resize and of quantisation), and `keep` (running statistics),
     stay float32. 8-bit types change nothing here: such parameters are only stored in them and computed in float32.
-
-    Returns
-    -------
-    tuple of str
-        Names of the stored tensors that stay float32.
     """
     half = _HALVES.get(dtype)
     if half is None:

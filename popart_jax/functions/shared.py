@@ -32,24 +32,13 @@ def _patterns(split: Split) -> list[str]:
 
 
 def split_shared(model: ir.Model, split: Split, others: Iterable[str] = ()) -> None:
-    """Give each reader of a shared initializer a copy of its own, in place.
+    """Give each reader of a shared initializer a copy of its own, in place; the model was just read.
 
     An Identity that passes the initializer on becomes an initializer with its output's name (PyTorch's older exporter
     writes merged weights in this way); for any other reader but the first, the new name is ``NAME@NODE``.
 
-    Parameters
-    ----------
-    model : onnx_ir.Model
-        The model, just read.
-    split : bool or names
-        True for all shared initializers, or names and patterns of some.
-    others : names
-        What `split` may name besides.
-
-    Raises
-    ------
-    popart_exception
-        A name or pattern matches no shared initializer and none of `others`.
+    `split` is True for all shared initializers, or names and patterns of some; `others` are names that it may have
+    besides. Raises popart_exception where a name or pattern matches none of them.
     """
     if split is False:
         return

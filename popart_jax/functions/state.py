@@ -13,17 +13,8 @@ _OUTPUTS_BEFORE = 5
 def update_statistics(model: ir.Model, state: Collection[str]) -> dict[str, str]:
     """Make batch normalisations use batch statistics and return the updated running ones, in place.
 
-    Parameters
-    ----------
-    model : onnx_ir.Model
-        The model, with functions inlined.
-    state : collection of str
-        Names of the running statistics, initializers of the main graph.
-
-    Returns
-    -------
-    dict of str to str
-        For each running statistic, the tensor with its new value.
+    Functions are inlined, and `state` names the running statistics, initializers of the main graph. Returns for each of
+    them the tensor with its new value.
     """
     updated: dict[str, ir.Value] = {}
     for node in model.graph:

@@ -31,23 +31,11 @@ class Piece:
 def assign(
     graph: ir.Graph, ipus: int, ratios: Sequence[float], training: bool, accumulates: bool
 ) -> dict[ir.Node, int]:
-    """IPU of every op of a forward graph.
+    """IPU of every op of a forward graph in topological order, whose tensor kinds are marked.
 
-    Parameters
-    ----------
-    graph
-        Forward graph in topological order, tensor kinds marked.
-    ipus
-        IPUs of one replica.
-    ratios
-        Share of each IPU; empty for equal shares.
-    training, accumulates
-        Whether activations saved for the backward pass, and a gradient accumulator per variable, cost memory.
-
-    Raises
-    ------
-    popart_exception
-        The graph has fewer parts than there are IPUs.
+    `ipus` are those of one replica, `ratios` the share of each (empty: equal shares). In `training` activations saved
+    for the backward pass cost memory, and if it `accumulates` a gradient accumulator per variable. Raises
+    popart_exception where the graph has fewer parts than there are IPUs.
     """
     if ipus <= 1:
         return dict.fromkeys(graph, 0)

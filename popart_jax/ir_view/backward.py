@@ -21,21 +21,10 @@ _BACKWARD = {nodes.PASS: nodes.BACKWARD}
 def gradients(
     graph: ir.Graph, seeds: Mapping[ir.Value, ir.Value], decompose_sum: bool = False
 ) -> dict[ir.Value, ir.Value]:
-    """Append gradient ops to `graph`.
+    """Append gradient ops to a graph in topological order, from the gradient of each final tensor.
 
-    Parameters
-    ----------
-    graph : ir.Graph
-        Graph in topological order; the new nodes follow the old ones.
-    seeds : mapping
-        Gradient of each final tensor.
-    decompose_sum : bool
-        Sum gradients of several readers with a chain of Add instead of one Sum.
-
-    Returns
-    -------
-    dict
-        Total gradient (named `Gradient___<tensor>`) of every tensor that has one.
+    Returns the total gradient (named `Gradient___<tensor>`) of every tensor that has one. With `decompose_sum`
+    gradients of several readers are added by a chain of Add instead of one Sum.
     """
     forward = list(graph)
     steps, reached = plan(forward, seeds, _steps)

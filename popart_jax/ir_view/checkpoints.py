@@ -24,13 +24,7 @@ class Result(NamedTuple):
 
 
 def checkpoints(results: Sequence[Result]) -> frozenset[int]:
-    """Indices of the ops whose results are kept for the lowest peak of live memory.
-
-    Parameters
-    ----------
-    results : sequence of Result
-        One per forward op, in order.
-    """
+    """Indices of the forward ops, with a result each, whose results are kept for the lowest peak of live memory."""
     crossing = _crossing(results)
     total = sum(r.size for r in results)
     plans = (_cuts(results, crossing, total * _BUDGET_RATIO**step) for step in range(_BUDGETS))

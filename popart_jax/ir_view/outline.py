@@ -48,18 +48,10 @@ class Replaced:
 
 
 def outline(graph: ir.Graph, threshold: float, numbers: Iterator[int], protected: frozenset[str] = frozenset()) -> None:
-    """Outline repeated sequences of the main graph and its subgraphs.
+    """Outline repeated sequences of the main graph, which is in execution order, and its subgraphs.
 
-    Parameters
-    ----------
-    graph : Graph
-        Main graph, in execution order.
-    threshold : float
-        Value that a sequence must exceed.
-    numbers : iterator of int
-        For the names of the subgraphs.
-    protected : frozenset of str
-        Tensors of the main graph that must stay there.
+    A sequence must have a value above `threshold`; `numbers` are for the names of the subgraphs, and tensors in
+    `protected` stay in the main graph.
     """
     while _round(graph, threshold, numbers, protected):
         pass

@@ -18,11 +18,7 @@ def add_stages(graph: ir.Graph, facts: IrFacts) -> int:
     """Forward stages are annotations or IPU numbers; with the loss on stage L a backward op of s is on 2L - s.
 
     Stage L then runs forward and backward. With a forward-only program it can't, so the backward stages are one later.
-
-    Returns
-    -------
-    int
-        L; 0 without a pipeline.
+    Returns L; 0 without a pipeline.
     """
     if not facts.options.pipelining:
         return 0

@@ -27,8 +27,6 @@ from .view import build
 def serialize_ir(facts: IrFacts) -> str:
     """The JSON text of `_serializeIr` for a session with these facts.
 
-    Notes
-    -----
     Op types, counts, placement, names and order of dependent ops follow PopART; exact schedules and the names of
     partial gradients do not, as upstream does not promise them either.
     """

@@ -16,14 +16,8 @@ def best_repeats(
 ) -> Iterator[Repeat]:
     """Repeats that share no letter, most valuable first; the value is that of all occurrences but one.
 
-    Parameters
-    ----------
-    letters : sequence of int
-        The sequence; no repeat contains a letter that occurs once only.
-    worth : callable
-        ``(start, stop)`` to the value of that substring.
-    occurrences : callable
-        ``(length, starts)`` to those starts whose substrings are equivalent, in rising order.
+    No repeat contains a letter that occurs once only. ``worth(start, stop)`` is the value of a substring;
+    ``occurrences(length, starts)`` are those starts whose substrings are equivalent, in rising order.
     """
     order = suffixes(np.asarray(letters, np.int64))
     found = all_repeats(letters, order)

@@ -22,23 +22,10 @@ _numbers = itertools.count()
 
 
 def require_same(what: str, facts: Mapping[str, object], *, seconds: float = _WAIT) -> None:
-    """Compare facts with those of the other processes; nothing happens in a job of one process.
+    """Compare facts, by their texts, with those of the other processes; nothing happens in a job of one process.
 
-    All processes must call it, in the same order.
-
-    Parameters
-    ----------
-    what : str
-        Name of the compared thing, for the error text.
-    facts : mapping
-        Facts by name; their text is compared.
-    seconds : float
-        How long to wait for the others.
-
-    Raises
-    ------
-    popart_runtime_error
-        In every process: a fact differs, or processes are missing; the text names facts and processes.
+    All processes must call it, in the same order, and wait up to `seconds` for each other. Raises popart_runtime_error
+    in every process where a fact differs or processes are missing; the text names `what`, facts and processes.
     """
     mine = {name: str(value) for name, value in facts.items()}
     everyone = from_all(what, {"what": what, **mine}, seconds=seconds)
@@ -48,21 +35,9 @@ def require_same(what: str, facts: Mapping[str, object], *, seconds: float = _WA
 
 
 def from_all(what: str, mine: Any, *, seconds: float = _WAIT) -> list[Any]:
-    """Gather a value from each process of the job, in their order; all must call it, in the same order.
+    """Gather a value (JSON) from each process of the job, in their order; all must call it, in the same order.
 
-    Parameters
-    ----------
-    what : str
-        Name of the exchanged thing, for the error text.
-    mine : JSON
-        The value of this process.
-    seconds : float
-        How long to wait for the others.
-
-    Raises
-    ------
-    popart_runtime_error
-        Processes are missing.
+    Raises popart_runtime_error, which names `what`, where processes are missing after `seconds`.
     """
     if not jax.distributed.is_initialized() or jax.process_count() == 1:
         return [mine]

@@ -43,23 +43,11 @@ class Interrupted(Exception):
 
 
 def supervise(places: Sequence[Place], ssh: Sequence[str], timeout: float, shown: Sequence[int] | None = None) -> int:
-    """Run the processes of a job to their end.
+    """Run the processes of a job to their end; returns 0, or the exit status of the first that failed.
 
-    Parameters
-    ----------
-    places : sequence of Place
-        The processes.
-    ssh : sequence of str
-        Command that runs another on a named host.
-    timeout : float
-        Seconds within which all must have started.
-    shown : sequence of int, optional
-        Processes whose output is shown (default: all); of another, the last lines if it fails.
-
-    Returns
-    -------
-    int
-        0, or the exit status of the first process that failed (128 and the signal's number if one ended it).
+    That is 128 and the signal's number if one ended it. `ssh` is the command that runs another on a named host,
+    `timeout` the seconds within which all must have started. The output of processes in `shown` is shown (default:
+    all); of another, the last lines if it fails.
     """
     ended: queue.Queue[tuple[int, int]] = queue.Queue()
     started: set[int] = set()

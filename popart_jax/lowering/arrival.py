@@ -17,14 +17,8 @@ def after(values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
 
     XLA:CPU drops barriers. There each value passes a choice between itself and another one, which reads the others and
     always takes the first: a word with its lowest bit set is not 0. XLA's passes over the graph don't know that, so
-    that what is computed from the values waits; LLVM does, so that the choice costs a copy.
-
-    Parameters
-    ----------
-    values : sequence of array
-        Floating-point numbers of less than 16 bits are returned as they are.
-    others : sequence of array
-        On the CPU, only floating-point arrays count.
+    that what is computed from the values waits; LLVM does, so that the choice costs a copy. Values of less than 16 bits
+    are returned as they are, and on the CPU only floating-point arrays count as others.
     """
     if not values:
         return []

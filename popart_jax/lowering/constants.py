@@ -18,19 +18,8 @@ from .static import is_static
 def folded(node: ir.Node, values: Mapping[ir.Value, np.ndarray], opsets: Mapping[str, int]) -> list[np.ndarray] | None:
     """The results of a node computed from constants, by PopART's rules and in the types of the model.
 
-    Parameters
-    ----------
-    node : onnx_ir.Node
-        A node without random numbers.
-    values : mapping of onnx_ir.Value to array
-        Its operands; initializers may be left out.
-    opsets : mapping of str to int
-        Opset version by domain.
-
-    Returns
-    -------
-    list of numpy.ndarray or None
-        None where an operand is missing, or where the operator has no translation or refuses its operands.
+    The node draws no random numbers; of its operands, initializers may be left out of `values`. None where an operand
+    is missing, or where the operator has no translation or refuses its operands.
     """
     row = find(node, opsets, popart=True)
     if row is None or any(v not in values and v.const_value is None for v in needs(node)):

@@ -151,16 +151,9 @@ class Cell(Storage):
 
 
 class View(Storage):
-    """A function of other storages that only moves elements; a write goes to the element that each one came from.
+    """A function of other storages (`bases`) that only moves elements; a write goes to the element that each came from.
 
-    Parameters
-    ----------
-    bases : sequence of Cell or View
-        The storages.
-    fn : callable
-        The function of their values.
-    value : array, optional
-        What it gives now.
+    `fn` is the function of their values, `value` what it gives now.
     """
 
     def __init__(self, bases: Sequence[Cell | View], fn: Callable[..., Any], value: Any = None) -> None:

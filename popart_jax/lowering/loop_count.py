@@ -18,18 +18,10 @@ from .static import from_constants, is_static
 
 
 def passes(node: ir.Node, body: Body, start: Sequence[Any], most: int) -> int | None:
-    """Number of passes until the body's condition turns false, at most `most`; None if that needs run-time values.
+    """Passes of a Loop until its condition turns false, at most `most`; None if that needs run-time values.
 
-    Parameters
-    ----------
-    node : onnx_ir.Node
-        The Loop.
-    body : Body
-        Inputs: iteration, condition, carried values; outputs: condition, carried values, scan outputs.
-    start : sequence of array
-        Carried values before the first pass.
-    most : int
-        Largest number of passes to count.
+    The body's inputs are iteration, condition and carried values, its outputs condition, carried values and scan
+    outputs; `start` are the carried values before the first pass.
     """
     carried = _deciding_values(body.graph, len(start))
     if carried is None:

@@ -47,20 +47,9 @@ def describe(node: ir.Node, opset: int, scope: str = "") -> str:
 def op_names(node: ir.Node, opset: int, number: int | None = None) -> dict[str, str]:
     """All ways in which PopART's messages name an op, by the placeholder of `OpError`.
 
-    Parameters
-    ----------
-    node : onnx_ir.Node
-        The node.
-    opset : int
-        Version of its domain.
-    number : int, optional
-        The op's number in its graph, for callers that count; else the nodes before it are counted.
-
-    Returns
-    -------
-    dict of str to str
-        ``opid``: `identifier`; ``op``, short: the op's number in its graph and `identifier`; ``Op``, long: `describe`;
-        ``New``: an op that is just being made from its node; ``name``: the node's name.
+    ``opid``: `identifier`; ``op``, short: the op's number in its graph and `identifier`; ``Op``, long: `describe`;
+    ``New``: an op that is just being made from its node; ``name``: the node's name. The number is `number`, or that of
+    the nodes before it; `opset` is the version of its domain.
     """
     opid, name = identifier(node, opset), node.name or ""
     return {

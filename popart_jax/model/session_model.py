@@ -52,24 +52,12 @@ def read_session_model(
     *,
     anywhere: bool = False,
 ) -> SessionModel:
-    """Read and check a model for a session.
+    """Read and check a model for a session; `shapes` are those of inputs that have none.
 
-    Parameters
-    ----------
-    source : path, bytes, onnx.ModelProto or StrippedModel
-        The model.
-    shapes : InputShapeInfo
-        Shapes of inputs that have none.
-    choose : callable
-        Chooses the stored tensors to make initializers of the main graph, from the model before functions are inlined.
-    anywhere : bool
-        Whether external data may lie in any folder, as PopART lets them.
-
-    Raises
-    ------
-    popart_exception
-        Unreadable model, duplicate input, a name that clashes with reserved ones, an input of unknown shape, or
-        external data that are not there.
+    `choose` chooses the stored tensors to make initializers of the main graph, from the model before functions are
+    inlined. With `anywhere`, external data may lie in any folder, as PopART lets them. Raises popart_exception for an
+    unreadable model, a duplicate input, a name that clashes with reserved ones, an input of unknown shape, or external
+    data that are not there.
     """
     stripped = source if isinstance(source, StrippedModel) else load_stripped(source)
     proto = stripped.proto

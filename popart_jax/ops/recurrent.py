@@ -32,15 +32,10 @@ Direction = Callable[[int, Array, Any, bool, Any], tuple[Any, jax.Array]]
 
 @partial(two_way, nondiff_argnums=(0, 1))
 def recur(cell: Cell, reverse: bool, params: Any, weights: Any, state: Any, xs: jax.Array, mask: Any) -> Any:
-    """Scan `cell` over time.
+    """Scan `cell` over time; returns the last state, and the outputs of all steps (T, N, H).
 
     ``cell(dot, params, state, x) -> (state, output)`` uses the recurrent weights only through ``dot(i, a)``, which is
     ``a @ weights[i]``. Where `mask` (T, N, 1) is false the state stays and the output is 0.
-
-    Returns
-    -------
-    (state, outputs)
-        Last state, and the outputs of all steps (T, N, H).
     """
     return _scan(cell, reverse, params, weights, state, xs, mask, None)[0]
 

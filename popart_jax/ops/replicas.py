@@ -63,19 +63,10 @@ def groups_of(members: Sequence[Sequence[int]]) -> Groups:
 
 
 def groups_from(description: tuple[int, ...], replicas: int | None = None) -> Groups:
-    """Groups of a node attribute.
+    """Groups of a node attribute: empty (all replicas), (type, size) of a CommGroup, or (replicas, stride, size).
 
-    Parameters
-    ----------
-    description : tuple of int
-        Empty (all replicas), (type, size) of a CommGroup, or (replicas, stride, size) as PopART's IR writes it.
-    replicas : int, optional
-        How many there are; by default as many as the program that is traced has.
-
-    Raises
-    ------
-    popart_exception
-        The size does not divide the number of replicas, or an unknown CommGroup type.
+    There are as many `replicas` as the program that is traced has, unless given. Raises popart_exception where the size
+    does not divide them, and for an unknown CommGroup type.
     """
     replicas = replica_count() if replicas is None else replicas
     if len(description) == 3:

@@ -141,21 +141,10 @@ def check_keys(values: Mapping[Any, Any], allowed: Collection[str], words: str) 
 
 
 def parse(values: Mapping[Any, Any], allowed: Mapping[str, str], owner: str) -> dict[str, OptimizerValue]:
-    """Convert a user's dictionary, whose keys `check_keys` has checked, to values by field name.
+    """Convert a user's dictionary, ``{"defaultLearningRate": (0.1, False), ...}``, to values by field name.
 
-    Parameters
-    ----------
-    values : mapping
-        ``{"defaultLearningRate": (0.1, False), ...}``.
-    allowed : mapping of str to str
-        Field name by dictionary key.
-    owner : str
-        Class name for messages.
-
-    Raises
-    ------
-    popart_exception
-        A value that is no (number, bool) tuple.
+    `check_keys` has checked its keys; `allowed` has the field name of each. Raises popart_exception, with the class
+    name `owner`, for a value that is no (number, bool) tuple.
     """
     parsed: dict[str, OptimizerValue] = {}
     for key, value in values.items():

@@ -110,13 +110,9 @@ def find_exponential_range(fp_def: FpDef) -> tuple[int, int]:
 
 
 def log_histogram(src: np.ndarray, ftype: FpDef) -> tuple[np.ndarray, np.ndarray]:
-    """Share of the values per power of two.
+    """Share of the values per power of two, and these powers: those within a format's range without its largest.
 
-    Returns
-    -------
-    histogram, limits : ndarray
-        Powers of two within a format's range without its largest; the shares below the first, from each to the next,
-        and from the last on.
+    Shares are those below the first, from each to the next, and from the last on.
     """
     low, high = find_exponential_range(ftype)
     magnitude = np.abs(np.asarray(src, np.float64).ravel())

@@ -68,10 +68,7 @@ def _cuts(n: int, parts: int) -> list[tuple[int, int]]:
 def plan_pooling(params: PoolParams, target: Target, backward: bool = False) -> Plan:
     """Plan one pass; batch, channels and field are split, never the window.
 
-    Returns
-    -------
-    Plan
-        Its `detail` is a `Pooling`; quantities are those of the pass alone, all of its data coming from elsewhere.
+    The plan's `detail` is a `Pooling`; quantities are those of the pass alone, all of its data coming from elsewhere.
     """
     return _plan(params, target.machine, backward)
 

@@ -97,10 +97,7 @@ def _hits(field: int, out: int, kernel: int, stride: int, pad: int, backward: bo
 def actual(kind: str, meets: Meets, batch: int, groups: int, vectors: int, backward: bool, unpacking: Unpacking) -> int:
     """Tile cycles of a part: only kernel positions that meet real data, and only rows that have any.
 
-    Parameters
-    ----------
-    meets : tuple
-        For each dimension and position of the part the kernel positions that `hits` gives.
+    `meets` are, for each dimension and position of the part, the kernel positions that `hits` gives.
     """
     width = len(meets[-1])
     others = [math.prod(len(each) for each in row) for row in itertools.product(*meets[:-1])] * batch

@@ -48,19 +48,10 @@ def plan_reduction(
     operation: str = "ADD",
     as_table: bool = False,
 ) -> Plan:
-    """Plan a reduction of a linearly mapped tensor over `dims`.
+    """Plan a reduction (``ADD``, ``MAX``, ``LOG_ADD``, ...) of a linearly mapped tensor over `dims`.
 
-    Parameters
-    ----------
-    operation : str
-        ``ADD``, ``SQUARE_ADD``, ``MUL``, ``MIN``, ``MAX``, ``AND``, ``OR`` or ``LOG_ADD``.
-    as_table : bool
-        Price with the estimators of the benchmark table's library, slips included (`Kind`).
-
-    Returns
-    -------
-    Plan
-        Its `detail` is a `Reduction`.
+    With `as_table` it is priced with the estimators of the benchmark table's library, slips included (`Kind`). The
+    plan's `detail` is a `Reduction`.
     """
     check_sizes("reduction", **{f"shape[{d}]": n for d, n in enumerate(shape)})
     check_choice("reduction", "data", data)

@@ -119,12 +119,8 @@ def blocks(sources: int, width: int, ideal: int) -> list[int]:
 def output(partials: Partials, kind: Kind, tiles: int, starts: Sequence[int] | None, sent: int) -> Stage:
     """Brings the last partial results to the tiles of the output and adds them up there.
 
-    Parameters
-    ----------
-    starts : sequence of int, optional
-        Where the output of each tile begins, and the end; dealt out in order when nobody decided it.
-    sent : int
-        Bytes of an output element.
+    `starts` tells where the output of each tile begins, and the end; dealt out in order when nobody decided it. `sent`
+    are the bytes of an output element.
     """
     bounds, holders = partials.cuts()
     places = list(starts) if starts is not None else _dealt(partials.columns, kind, tiles)

@@ -17,12 +17,9 @@ Scope = tuple[str, int]  # own name, index of the parent scope; the first is the
 def tree(report: Document) -> dict[str, Any]:
     """Every operation of the program under the scopes of its name.
 
-    Returns
-    -------
-    dict
-        ``scopes``: name and index of the parent. ``rows``: index of the scope, own name, phase, operator, cycles of
-        each kind in the order of ``kinds``, FLOP, bytes written, temporary bytes per tile. What a scope does outside
-        the scopes in it has no own name. A scope of one row is part of its name.
+    ``scopes``: name and index of the parent. ``rows``: index of the scope, own name, phase, operator, cycles of each
+    kind in the order of ``kinds``, FLOP, bytes written, temporary bytes per tile. What a scope does outside the scopes
+    in it has no own name. A scope of one row is part of its name.
     """
     paths = [_path(o.name) for o in report.operations]
     inside = {path[:k] for path in paths for k in range(1, len(path))}

@@ -26,17 +26,10 @@ class Unit:
 
 
 def cut(program: Program, *, pipelined: bool) -> list[Unit]:
-    """The units of a program, in an order in which they can run.
+    """The units of a program with PopART's placement attributes, in an order in which they can run.
 
     Nodes without annotation join the place of their inputs. Values that depend on constants alone have no place: every
-    reader computes them.
-
-    Parameters
-    ----------
-    program : Program
-        Its nodes have PopART's placement attributes.
-    pipelined : bool
-        Pipeline stages are separate places, even on one virtual graph.
+    reader computes them. If `pipelined`, pipeline stages are separate places, even on one virtual graph.
     """
     homes: dict[ir.Value, Unit] = {}
     places: dict[int, int] = {}  # by id of the unit

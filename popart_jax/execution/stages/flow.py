@@ -97,20 +97,10 @@ class Run:
         return {**scalars, **state}
 
     def show(self, i: int, made: Arrays, shared: Arrays, counter: int, repeat: int = 1) -> None:
-        """Record the values of a place's anchors.
+        """Record the values of the anchors of place `i`: those that each replica `made`, and `shared` ones.
 
-        Parameters
-        ----------
-        i : int
-            Number of the place.
-        made : dict of str to array
-            Values that each replica computed.
-        shared : dict of str to array
-            Variables and scalars, in their layout on the device; they replace values in `made` of the same name.
-        counter : int
-            Number of the micro-batch.
-        repeat : int
-            Number of micro-batches that the values hold for.
+        The latter, variables and scalars, are in their layout on the device, and replace values in `made` of the same
+        name. `counter` is the number of the micro-batch, `repeat` the number of micro-batches that the values hold for.
         """
         shared = {n: x for n, x in shared.items() if n in self._shown[i]}
         made = {n: x for n, x in made.items() if n in self._shown[i] and n not in shared}

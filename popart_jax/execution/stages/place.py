@@ -50,16 +50,10 @@ class Place:
     def compiled(
         self, program: Program, function: Callable[..., Any], takes: Callable[..., Axes], gives: Callable[..., Axes]
     ) -> Callable[..., Any]:
-        """Compile one replica's function as a function of all replicas.
+        """Compile one replica's function as a function of all replicas of a program.
 
-        Parameters
-        ----------
-        program : Program
-            Gives the number of replicas.
-        function : callable
-            The function of one replica.
-        takes, gives : callable
-            From the arguments to the index of the replica dimension in each argument (a tuple) and in the result.
+        `takes` and `gives` tell, from the arguments, the index of the replica dimension in each argument (a tuple) and
+        in the result.
         """
         function, replicas = full_precision()(function), program.structure.replicas
         if replicas == 1:

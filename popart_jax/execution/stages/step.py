@@ -41,19 +41,8 @@ def refuse(program: Program) -> None:
 class StagedExecutable:
     """Runs a program as units on several devices; a session uses it in place of `Executable`.
 
-    Parameters
-    ----------
-    program : Program
-        The program to run.
-    hyper_size : int
-        Length of the vector of hyperparameters.
-    pipelined : bool
-        Whether pipeline stages are separate places.
-
-    Raises
-    ------
-    popart_exception
-        The program can't run in stages, or there are too few devices.
+    If `pipelined`, pipeline stages are separate places. Raises popart_exception where the program can't run in stages,
+    or there are too few devices.
     """
 
     call = preparation = lowered = None

@@ -22,17 +22,7 @@ class Passes:
     """The two passes of a unit, as functions compiled for the unit's place.
 
     The backward pass recomputes the forward pass from the unit's inputs, so that no activations have to be kept.
-
-    Parameters
-    ----------
-    program : Program
-        The whole program.
-    unit : Unit
-        The part of it that runs here.
-    place : Place
-        Its devices.
-    known : dict of str to array
-        Tensors whose values follow from shapes; units add to it as they are traced.
+    `known` are tensors whose values follow from shapes; units add to it as they are traced.
     """
 
     def __init__(self, program: Program, unit: Unit, place: Place, known: dict[str, np.ndarray]) -> None:

@@ -45,20 +45,11 @@ def file_of(key: str | None) -> Path | None:
 def compile_and_keep(
     path: Path | None, compile_: Callable[[], T], write: Callable[[Path, T], None], *, stays: bool = True
 ) -> T:
-    """Compile, and write a file in the cases in which JAX would, if the program can be serialised.
+    """Compile, and write the file (if any) in the cases in which JAX would, if the program can be serialised.
 
-    JAX's own cache is disabled meanwhile, because XLA can't serialise a program loaded from it again.
-
-    Parameters
-    ----------
-    path : Path or None
-        The file; None to write none.
-    compile_ : callable
-        Traces and compiles.
-    write : callable
-        Writes the compiled program; the file is complete or absent.
-    stays : bool
-        Whether the program is not serialised elsewhere either, as far as is known; it may then call libraries.
+    JAX's own cache is disabled meanwhile, because XLA can't serialise a program loaded from it again. The file that
+    `write` writes is complete or absent. `stays` tells whether the program is not serialised elsewhere either, as far
+    as is known; it may then call libraries.
     """
     if path is None:
         with staying(stays and not writes_programs()):

@@ -29,12 +29,8 @@ def file_in(folder: Path, key: str) -> Path:
 def keep(path: Path, write: Callable[[Path], None]) -> None:
     """Write a file into a cache; a failure is one line in the log.
 
-    Parameters
-    ----------
-    path : Path
-        The file; its folder is created, for this user alone, if need be. Least recently used files are deleted for it.
-    write : callable
-        Writes the file; it is complete or absent.
+    The folder is created, for this user alone, if need be, and least recently used files are deleted for the new one,
+    which is complete or absent.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -42,28 +42,12 @@ def write(
     variables: Mapping[str, np.ndarray] | None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a container.
+    """Write a container; the file is complete or absent, never half written.
 
-    Parameters
-    ----------
-    path : Path
-        File to write; it is complete or absent, never half written.
-    key : str
-        Hash of everything that the executables depend on.
-    executables : mapping of str to jax.stages.Compiled or bytes
-        Programs by handle; their arguments and results are flat. Bytes are written unchanged, for `Sealed.code`.
-    variables : mapping of str to array, optional
-        Values to store with them.
-    notes : mapping of str to Any, optional
-        Notes about executables, by handle; any JSON value.
-
-    Raises
-    ------
-    popart_exception
-        A program can't be serialised, for instance because it calls back into Python, or there is no key to seal it
-        with. No file is written then.
-    OSError
-        The file can't be written.
+    `key` is the hash of everything that the executables depend on. Those come by handle, with flat arguments and
+    results; bytes are written unchanged, for `Sealed.code`. Notes, also by handle, are any JSON value. Raises
+    popart_exception, and writes no file, where a program can't be serialised, for instance because it calls back into
+    Python, or there is no key to seal it with; OSError where the file can't be written.
     """
 
     def fill(folder: Path) -> None:

@@ -28,20 +28,9 @@ def graph_facts(
 ) -> bytes:
     """A hash of a graph and its opsets, without the values of initializers that are `arguments` of the program.
 
-    Parameters
-    ----------
-    graph, opsets
-        The graph.
-    arguments : container of str
-        Names of initializers.
-    notes : callable
-        Describes what tracing reads of a node besides its ONNX parts; raises `Undescribed` where it can't.
-
-    Raises
-    ------
-    Undescribed
-        A part has no description: an attribute of a type that is not one of ONNX's plain ones, or a node whose
-        computation only this process knows.
+    `notes` describes what tracing reads of a node besides its ONNX parts. Raises Undescribed where a part has no
+    description: an attribute of a type that is not one of ONNX's plain ones, or a node whose computation only this
+    process knows.
     """
     writer = _Writer(arguments, notes)
     writer.put(sorted(opsets.items()))

@@ -32,13 +32,9 @@ _DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "u
 def program_key(*facts: Any, portable: bool = False) -> str | None:
     """A decimal number of 64 bits; None where a fact can't be described.
 
-    Parameters
-    ----------
-    *facts
-        What tracing reads, or the traced program: numbers, text, arrays, collections, objects with fields.
-    portable : bool
-        For a file that may be copied to a machine of the same kind. Otherwise the sources of this package, the
-        environment and the processor are part of the key too.
+    Facts are what tracing reads, or the traced program: numbers, text, arrays, collections, objects with fields. A
+    `portable` key is for a file that may be copied to a machine of the same kind; otherwise the sources of this
+    package, the environment and the processor are part of it too.
     """
     return name_of(facts, _package(), () if portable else _this_machine())
 

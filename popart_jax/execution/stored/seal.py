@@ -47,21 +47,9 @@ def sealed(data: bytes) -> str:
 
 
 def require_sealed(data: bytes, seal: str, what: str) -> None:
-    """Refuse bytes that this user's key did not seal.
+    """Refuse bytes that this user's key did not seal; `seal` came with them, `what` is their name.
 
-    Parameters
-    ----------
-    data : bytes
-        The bytes to be trusted.
-    seal : str
-        The seal that came with them.
-    what : str
-        Their name, for the message.
-
-    Raises
-    ------
-    popart_exception
-        Another key sealed them, they were changed since, or there is no key.
+    Raises popart_exception where another key sealed them, they were changed since, or there is no key.
     """
     path = key_file()
     try:

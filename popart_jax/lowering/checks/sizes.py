@@ -97,17 +97,8 @@ def _bytes(x: Any) -> int:
 def look_ahead(run: Callable[[Mapping[ir.Value, Any]], None], env: Mapping[ir.Value, Any]) -> None:
     """Infer shapes of the nodes to come and refuse those beyond the limit, before time and memory are spent.
 
-    Parameters
-    ----------
-    run : callable
-        Traces the remaining nodes, given values of some tensors.
-    env : mapping of onnx_ir.Value to array
-        Values so far.
-
-    Raises
-    ------
-    popart_exception
-        See `limits`. Other errors are raised when the nodes run.
+    `run` traces the remaining nodes, given values of some tensors; `env` are the values so far. Raises popart_exception
+    as `limits` does; other errors are raised when the nodes run.
     """
     arrays = {v: x for v, x in env.items() if _bytes(x) and _is_plain(x)}
     moving = [v for v, x in arrays.items() if x.size > _MOST_SIZES or isinstance(x, jax.Array)]

@@ -15,19 +15,10 @@ HOW = "give its result a bound: to_jax(model, bounds={'OUTPUT': N}), or the node
 
 
 def set_bounds(graph: ir.Graph, bounds: Mapping[str, Any]) -> None:
-    """Bound the results of the nodes that make these tensors, in subgraphs too.
+    """Bound the results of the nodes that make these tensors, in subgraphs too; the nodes are marked in place.
 
-    Parameters
-    ----------
-    graph : onnx_ir.Graph
-        Its nodes are marked in place.
-    bounds : mapping of str to int or (int, number)
-        By name of any output of a node: the size of the dimension that depends on data, and what fills it up.
-
-    Raises
-    ------
-    popart_exception
-        No node makes such a tensor, or a size is no whole number from 0 on.
+    A bound is the size of the dimension that depends on data, maybe with the number that fills it up. Raises
+    popart_exception where no node makes such a tensor, or a size is no whole number from 0 on.
     """
     makers = {v.name: n for n in every_node(graph) for v in n.outputs if v.name}
     for name, bound in bounds.items():

@@ -80,14 +80,8 @@ def canonical_transposed(
 ) -> jax.Array:
     """The transposed convolution: the data gradient of `canonical_convolution` for data of this spatial size.
 
-    Parameters
-    ----------
-    x
-        (N, ..., M).
-    w
-        (..., C, M): the weights of the convolution that is transposed.
-    spatial, strides, pads, dilations
-        Of that convolution; the result is (N, *spatial, C).
+    `x` is (N, ..., M), `w` (..., C, M) the weights of the convolution that is transposed, whose strides, pads and
+    dilations these are; the result is (N, *spatial, C).
     """
     return _data_gradient(spatial, w, x, strides, pads, dilations)
 

@@ -28,16 +28,9 @@ def either(
 ) -> Any:
     """A primitive of one array, by `library` on a CPU and in this process alone, else as `own`.
 
-    Parameters
-    ----------
-    name : str
-        Its name in a jaxpr.
-    library, own : callable
-        The two forms, with operands as positional arguments and facts (hashable) by keyword.
-    result : callable
-        Type of the result, from types of the operands and facts.
-    apart : callable, optional
-        Of operands, whether what follows from one index of the first one's first dimension does so from it alone.
+    Both take operands as positional arguments and facts (hashable) by keyword; `result` gives the type of the result
+    from types of the operands and facts. ``apart`` says of operands whether what follows from one index of the first
+    one's first dimension does so from it alone.
     """
     made = primitive(name)
 

@@ -47,16 +47,9 @@ class Split:
 def split(closed: Any, known: Sequence[bool]) -> Split | None:
     """Split a program by which of its arguments are known early; None if nothing is computed from those alone.
 
-    Equations whose results have more elements than their operands are moved only if something costly follows from
-    them early too, since reading the results would cost more than computing them: a table of sines is moved, a
-    broadcast is not. Nor are equations with effects.
-
-    Parameters
-    ----------
-    closed : jax.extend.core.ClosedJaxpr
-        The program.
-    known : sequence of bool
-        For each argument, whether it is known early.
+    Equations whose results have more elements than their operands are moved only if something costly follows from them
+    early too, since reading the results would cost more than computing them: a table of sines is moved, a broadcast is
+    not. Nor are equations with effects.
     """
     halves, moved = _halves(closed, known)
     return halves if moved else None

@@ -29,18 +29,9 @@ class Stages:
 
 
 def in_stages(closed: Any, avals: Sequence[Any], weights: range, donated: tuple[int, ...] = ()) -> Stages | None:
-    """Split a program by its weights; None if nothing can be computed from them alone.
+    """Split a program by which of its arguments are `weights`; None if nothing can be computed from them alone.
 
-    Parameters
-    ----------
-    closed : jax.extend.core.ClosedJaxpr
-        The program.
-    avals : sequence of jax.ShapeDtypeStruct
-        Its arguments.
-    weights : range
-        Indices of the arguments that are weights.
-    donated : tuple of int
-        Indices of arguments, before the weights, that are donated to the program.
+    `donated` are indices of arguments, before the weights, that are donated to the program.
     """
     begin, end = weights.start, weights.stop
     halves = split(closed, [i in weights for i in range(len(avals))])

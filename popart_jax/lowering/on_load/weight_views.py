@@ -12,13 +12,7 @@ from ...preparation import Origin, View
 
 
 def inverse_views(closed: Any) -> Mapping[int, Origin]:
-    """For each argument that a result holds in another layout: the result's index, and the views that undo the layout.
-
-    Parameters
-    ----------
-    closed : jax.extend.core.ClosedJaxpr
-        The program.
-    """
+    """For each argument that a result holds in another layout: the result's index, and the views that undo this."""
     jaxpr = closed.jaxpr
     known: dict[Any, Origin] = {v: (i, ()) for i, v in enumerate(jaxpr.invars)}
     for eqn in jaxpr.eqns:

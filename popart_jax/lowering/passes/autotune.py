@@ -41,10 +41,7 @@ _RUNS = 5
 def folder(asked: str | bool | None = None) -> Path | None:
     """The folder of stored measurements; None when autotuning is off.
 
-    Parameters
-    ----------
-    asked : str, bool or None
-        The program's setting: on or off in words, or a folder; if None, the environment decides.
+    The program's setting is on or off in words, or a folder; if it is None, the environment decides.
     """
     given = os.environ.get(VARIABLE, "") if asked is None else str(asked)
     if given.lower() in ("", "0", "false", "off"):
@@ -54,16 +51,9 @@ def folder(asked: str | bool | None = None) -> Path | None:
 
 
 def choose(traced: Any, given: Options, place: Path) -> Options:
-    """The fastest of the candidates for a traced program; `given` if nothing can be measured.
+    """The fastest of the candidates for a traced program with flat arguments; `given` if nothing can be measured.
 
-    Parameters
-    ----------
-    traced : jax.stages.Traced
-        The program, with flat arguments.
-    given : mapping of str to str
-        The options to use without measuring.
-    place : Path
-        Folder of stored measurements.
+    Measurements are stored in the folder `place`.
     """
     platform = jax.default_backend()
     candidates = [given, *(c for c in CANDIDATES.get(platform, ()) if c != given)]

@@ -96,10 +96,7 @@ class _Rewriter:
 def channels_last(graph: ir.Graph, protected: Collection[str] = ()) -> bool:
     """Rewrite `graph` in place; `protected` tensors (anchors, probes) are read under their own names by all consumers.
 
-    Returns
-    -------
-    bool
-        Whether anything changed.
+    Returns whether anything changed.
     """
     rewriter = _Rewriter(graph, protected)
     for node in list(graph):

@@ -21,17 +21,7 @@ _WIDE = {"xla_cpu_prefer_vector_width": "512"}
 
 
 def compiler_options(graph: ir.Graph, *, training: bool, platform: str) -> dict[str, str]:
-    """Options for `jax.jit(..., compiler_options=...)`; empty where the defaults are best.
-
-    Parameters
-    ----------
-    graph : onnx_ir.Graph
-        The graph that will run.
-    training : bool
-        Whether it is a training step.
-    platform : str
-        JAX platform name such as ``cpu`` or ``gpu``.
-    """
+    """Options for `jax.jit` (``compiler_options=...``) on a platform such as ``cpu``; empty where defaults are best."""
     if platform != "cpu" or training:
         return {}
     kinds = {node.op_type for node in every_node(graph)}

@@ -42,10 +42,7 @@ class Part:
 def in_pieces(graph: ir.Graph, protected: Collection[str] = ()) -> bool:
     """Rewrite a graph whose convolutions have channels last, in place; `protected` tensors stay in the main graph.
 
-    Returns
-    -------
-    bool
-        Whether anything changed.
+    Returns whether anything changed.
     """
     _drop_unread_transposes(graph, protected)
     found = [part for start in graph.inputs if (part := _part(graph, start, protected)) is not None]

@@ -69,20 +69,7 @@ def _check_domains(model: ir.Model) -> None:
 
 
 def check_versions(ir_version: int | None, imports: Mapping[str, int]) -> None:
-    """Refuse versions that are unknown.
-
-    Parameters
-    ----------
-    ir_version : int or None
-        Of the model.
-    imports : mapping of str to int
-        Its opsets by domain.
-
-    Raises
-    ------
-    popart_exception
-        Another IR version or opset than we know.
-    """
+    """Refuse a model's IR version, or opsets by domain, that are unknown, with popart_exception."""
     if ir_version is None or ir_version < 1:
         raise popart_exception(
             f"The model has IR version {ir_version or 0}; versions count from 1.\n"

@@ -23,25 +23,9 @@ from .external import Place, information, is_external, is_inside, is_there, loca
 def take_in(proto: onnx.ModelProto, folder: Path, home: Path) -> dict[str, np.ndarray]:
     """Read data files in the model's folder; the message is changed so that nothing refers to them.
 
-    Parameters
-    ----------
-    proto : onnx.ModelProto
-        A model that was read from a file.
-    folder : Path
-        The folder of that file.
-    home : Path
-        Where the file itself is, if `folder` holds a link to it.
-
-    Returns
-    -------
-    dict of str to array
-        The data of initializers of the main graph, which the message lacks now. Other tensors have their data in the
-        message.
-
-    Raises
-    ------
-    popart_exception
-        Wrong information, or a file that ends early.
+    `home` is where the model's file itself is, if `folder` holds a link to it. Returned are the data of initializers of
+    the main graph, which the message lacks now; other tensors have their data in the message. Raises popart_exception
+    for wrong information, or a file that ends early.
     """
     arrays: dict[str, np.ndarray] = {}
     for tensor in proto.graph.initializer:

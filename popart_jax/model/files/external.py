@@ -143,20 +143,9 @@ def is_inside(location: str, folder: Path, home: Path) -> bool:
 def check_external(model: ir.Model, folder: Path | None, home: Path | None = None) -> None:
     """Check that the files of a model's external tensors exist inside a folder and are long enough.
 
-    Parameters
-    ----------
-    model : onnx_ir.Model
-        A model that was read.
-    folder : Path or None
-        Folder of the model's file; None for the folder stored with each tensor.
-    home : Path or None
-        Where the model's file is if `folder` holds only a link to it, as Hugging Face's cache does; links to data that
-        lie there too are followed.
-
-    Raises
-    ------
-    popart_exception
-        Names the first that is not.
+    `folder` is that of the model's file, None for the folder stored with each tensor; `home` is where the model's file
+    is if `folder` holds only a link to it, as Hugging Face's cache does: links to data that lie there too are followed.
+    Raises popart_exception that names the first that is not.
     """
     for _, tensor in held_tensors(model):
         if isinstance(tensor, ir.ExternalTensor):

@@ -107,10 +107,7 @@ def _runs(targets: Sequence[tuple[Place, np.ndarray]]) -> Iterator[list[tuple[Pl
 def take_apart(data: Data, large: int) -> Apart | None:
     """Take data of at least `large` bytes, in ``raw_data`` or ``float_data``, out of the main graph's initializers.
 
-    Returns
-    -------
-    Apart or None
-        None for bytes that are no message, or one with several graphs, which protobuf would merge.
+    None for bytes that are no message, or one with several graphs, which protobuf would merge.
     """
     try:
         return _model(data.view, large)

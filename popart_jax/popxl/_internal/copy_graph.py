@@ -14,10 +14,7 @@ from .schedule import schedule
 def copy_graph(target: Any, source: Any, inputs: bool, outputs: bool) -> None:
     """Copy tensors, operators and their order from one graph to another; names move from scope to scope.
 
-    Parameters
-    ----------
-    inputs, outputs : bool
-        Whether what the source has as inputs and outputs becomes that of the target.
+    `inputs` and `outputs` tell whether what the source has as such becomes that of the target.
     """
     given: Sequence[Any] = source.inputs if inputs else ()
     for t in given:

@@ -128,16 +128,8 @@ def _connections(forward: Graph, given: Sequence[Any]) -> list[ExpectedConnectio
 def note(op: Op, pairs: Sequence[tuple[Tensor, Tensor]], forward: Mapping[str, Tensor], gradients: Any) -> None:
     """Let the operators that made contributions to gradients know what they stand for.
 
-    Parameters
-    ----------
-    op : Op
-        The forward operator.
-    pairs : sequence of (Tensor, Tensor)
-        Inputs of `op`, and contributions to their gradients.
-    forward : mapping of str to Tensor
-        Forward tensors by id, as the gradient graph has them.
-    gradients : autodiff.Gradients
-        The gradients read so far.
+    `pairs` are inputs of the forward operator `op` and contributions to their gradients, `forward` the forward tensors
+    by id, as the gradient graph has them, `gradients` those read so far.
     """
     places: dict[Any, Place] = {}
     for kind, tensors in ((GradOpInType.In, op._inputs()), (GradOpInType.Out, op._outputs())):

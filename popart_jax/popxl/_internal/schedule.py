@@ -116,15 +116,7 @@ def _bytes(t: Tensor) -> int:
 
 
 def print_schedule(graph: Graph, names: Mapping[Any, str] | None = None) -> str:
-    """Text of a graph: inputs, outputs, operators with numbered tensors.
-
-    Parameters
-    ----------
-    graph : Graph
-        The graph.
-    names : mapping of Tensor to str, optional
-        Names shown for some inputs.
-    """
+    """Text of a graph: inputs (some under other `names`), outputs, operators with numbered tensors."""
     numbers: dict[str, int] = {}
 
     def number(t: Tensor) -> str:

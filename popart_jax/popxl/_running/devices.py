@@ -14,21 +14,10 @@ _SYSTEM = re.compile(r"(?:ipu|bow|classic)?[-_]?(?:pod|m|c)[-_]?(\d+).*", re.IGN
 
 
 def _to_device_info(device_type: str, num_ipus: int = 1, use_popdist: bool = False) -> Any:
-    """The device of a description.
+    """The device of a description: "cpu", "ipu_model", "ipu_hw" (IPUs to compile for), or the name of a system.
 
-    Parameters
-    ----------
-    device_type : str
-        "cpu", "ipu_model", "ipu_hw" (IPUs to compile for, like the emulated ones), or the name of a system.
-    use_popdist : bool
-        Processes share no IPUs here, so this changes nothing.
-
-    Raises
-    ------
-    ValueError
-        Unknown description, or "cpu" for several devices.
-    RuntimeError
-        There are no such many IPUs.
+    Processes share no IPUs here, so `use_popdist` changes nothing. Raises ValueError for an unknown description, or
+    "cpu" for several devices; RuntimeError where there are not so many IPUs.
     """
     if device_type == "cpu":
         if num_ipus > 1:

@@ -44,22 +44,11 @@ def take_place(source: popxl.Graph, moved: Iterable[Any], earlier: Iterable[Any]
 
 
 def move_ops(ops: Sequence[Any], source: popxl.Graph, name: str) -> Extracted:
-    """Take operators out of `source` into a new graph.
+    """Take operators, in creation order, out of `source` into a new graph.
 
     Tensors that they read from outside become by-reference inputs (so that updates of variables are kept), constants
-    are copied. Order constraints among the operators move along.
-
-    Parameters
-    ----------
-    ops : sequence of operators
-        In creation order.
-    name : str
-        Base name of the new graph.
-
-    Raises
-    ------
-    ValueError
-        A tensor made by these operators is used by others, or is an output of `source`.
+    are copied. Order constraints among the operators move along. Raises ValueError where a tensor made by these
+    operators is used by others, or is an output of `source`.
     """
     owner = source.ir
     target = owner._new_graph(owner._subgraph_id(name))

@@ -313,13 +313,10 @@ class Pipelining:
         return stand_in(tensor, popxl.gcg(), self._outer, tensor.id in self._written or by_ref)
 
     def repeat_graph(self) -> tuple[popxl.Graph, list[tuple[str, int]], dict[popxl.Tensor, popxl.Tensor]]:
-        """The graph of one cycle of all stages.
+        """The graph of one cycle of all stages, as (graph, carried, outer).
 
-        Returns
-        -------
-        (graph, carried, outer)
-            Its first inputs and its outputs are the carried values (original id, age in cycles); `outer` maps tensors
-            from outside to its other inputs.
+        Its first inputs and its outputs are the carried values (original id, age in cycles); `outer` maps tensors from
+        outside to its other inputs.
         """
         carried = [(name, age) for name, most in self._ages.items() for age in range(1, most + 1)]
         owner, (values, outer) = self.original_graph.ir, (self._values, self._outer)

@@ -28,25 +28,10 @@ def check_memory(
     price: Callable[[], ipu_model.Report],
     error: OutOfMemoryError | None = None,
 ) -> None:
-    """Write the profile files and check the memory, each if the options ask for it.
+    """Write the profile files and check the memory, each if the options ask for it; a CPU has neither.
 
-    Parameters
-    ----------
-    device : DeviceInfo
-        Where the program runs; a CPU has neither.
-    options : SessionOptions or PopxlOptions
-        What is asked for.
-    name : str
-        The session's name, which is that of its folder of profiles.
-    price : callable
-        Gives the report of the IPU model.
-    error : OutOfMemoryError, optional
-        Filled when the program does not fit, in place of an exception.
-
-    Raises
-    ------
-    OutOfMemoryException
-        The program does not fit, and no error object was given to be filled instead.
+    The session's `name` is that of its folder of profiles; `price` gives the report of the IPU model. Where the program
+    does not fit, `error` is filled or, without one, OutOfMemoryException raised.
     """
     engine = engine_options(options)
     if device.type is DeviceType.Cpu or not wants_report(engine):

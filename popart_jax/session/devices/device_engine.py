@@ -32,14 +32,9 @@ def not_prepared(what: str) -> popart_runtime_error:
 
 
 class DeviceEngine:
-    """The engine of a session, once there is one, and whether it is loaded.
+    """The engine of a session on a device, once there is one, and whether it is loaded.
 
-    Parameters
-    ----------
-    device : DeviceInfo
-        Where it runs.
-    uploads : sequence of callable
-        Functions that send host values (weights, seed, hyperparameters) to an engine when it is loaded.
+    The functions in `uploads` send host values (weights, seed, hyperparameters) to an engine when it is loaded.
     """
 
     def __init__(self, device: DeviceInfo, uploads: Sequence[Callable[[Engine], None]]) -> None:

@@ -22,25 +22,10 @@ def anchors_of(
     forward: Collection[str],
     copies: Mapping[str, str],
 ) -> tuple[Anchor, ...]:
-    """The anchors of a data flow.
+    """The anchors of a data flow; popart_exception for a name that is not in `known`.
 
-    Parameters
-    ----------
-    data_flow : DataFlow
-        Names and return types.
-    structure : Structure
-        Loops of the step.
-    known : collection of str
-        Names of all tensors that can be anchored.
-    forward : collection of str
-        Tensors of the forward graph, for the message about missing gradients.
-    copies : mapping of str to str
-        Variables, and the tensors that are written to them: the values of these variables after an update.
-
-    Raises
-    ------
-    popart_exception
-        A name that is no tensor.
+    A tensor of the `forward` graph gets a message about missing gradients; `copies` maps variables to the tensors that
+    are written to them: the values of these variables after an update.
     """
     found: list[Anchor] = []
     for name in data_flow.anchors():

@@ -28,23 +28,10 @@ class StateTensor:
 def state_of(
     training: Training, optimizer: Optimizer, weights: Mapping[str, HostVariable], known: Mapping[str, np.ndarray]
 ) -> dict[str, StateTensor]:
-    """All optimizer state; initial values come from the model's initializers where these exist.
+    """All optimizer state, in the groups of its weights; initial values are those `known` from the model, if any.
 
-    Parameters
-    ----------
-    training : Training
-        Rules of the weights.
-    optimizer : Optimizer
-        For the first value of the previous loss scale.
-    weights : mapping of str to HostVariable
-        The weights; their state shares their groups.
-    known : mapping of str to array
-        Values of weights and of state saved with the model.
-
-    Raises
-    ------
-    popart_exception
-        Saved state whose shape does not fit.
+    The optimizer tells the first value of the previous loss scale. Raises popart_exception for saved state whose shape
+    does not fit.
     """
     found: dict[str, StateTensor] = {}
     for weight, rule in training.rules.items():

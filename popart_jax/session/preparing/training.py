@@ -38,21 +38,11 @@ class StepParts:
 
 
 def with_training(session: Described, types: Mapping[str, Type], known: Mapping[str, np.ndarray]) -> StepParts:
-    """Add the update of the weights to a program.
+    """Add the update of the weights to the program of a session, which is the forward pass.
 
-    Parameters
-    ----------
-    session : Described
-        The session, whose program is the forward pass.
-    types : mapping of str to Type
-        Device types of the tensors of the graph.
-    known : mapping of str to array
-        Values of weights and of state saved with the model.
-
-    Raises
-    ------
-    popart_exception
-        The loss, the optimizer, or the settings of automatic loss scaling do not fit the graph.
+    `types` are the device types of the graph's tensors, `known` the values of weights and of state saved with the
+    model. Raises popart_exception where the loss, the optimizer, or the settings of automatic loss scaling do not fit
+    the graph.
     """
     request, base = session.request, session.program
     optimizer, loss, options, graph = request.optimizer, request.loss, request.options, base.graph

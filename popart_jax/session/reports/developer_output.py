@@ -31,19 +31,9 @@ Stages = Callable[[list[str]], Mapping[str, str]]
 def at_construction(options: SessionOptions, serialize: Callable[[], str], stages: Stages) -> None:
     """Write the files that are due when a session has been constructed.
 
-    Parameters
-    ----------
-    options : SessionOptions
-        The session's.
-    serialize : callable
-        Returns its IR as JSON.
-    stages : callable
-        Returns, for names of checkpoints, the IR as JSON at each that was passed.
-
-    Raises
-    ------
-    popart_exception
-        `dotChecks` names a checkpoint, or `serializedPoprithmsShiftGraphsDir` a folder, that does not exist.
+    `serialize` returns its IR as JSON, `stages` that at each of some checkpoints that was passed. Raises
+    popart_exception where `dotChecks` names a checkpoint, or `serializedPoprithmsShiftGraphsDir` a folder, that does
+    not exist.
     """
     checks = _checks(options)
     dump(serialize)

@@ -19,13 +19,7 @@ from ...model.files.whole import Patches, write_model
 
 
 class ModelFiles:
-    """Writes the model of a session.
-
-    Parameters
-    ----------
-    source : StrippedModel
-        The model as it was read.
-    """
+    """Writes the model of a session, as it was read from `source`."""
 
     def __init__(self, source: StrippedModel) -> None:
         self._source = source
