@@ -5,8 +5,6 @@ a row with `catalogue.declare` if PopART does not have it. Packages outside use 
 `popart_jax.patterns`.
 """
 
-from __future__ import annotations
-
 from . import catalogue, families, passes
 from ._apply import apply
 from ._attributes import make_node

@@ -1,7 +1,5 @@
 """Gradient operators of `onnx_ir` graphs: planning them, the tensors that they read, and adding them to a graph."""
 
-from __future__ import annotations
-
 from .grow import NAME as NAME
 from .grow import Gradients as Gradients
 from .grow import Step as Step

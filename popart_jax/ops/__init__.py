@@ -1,7 +1,5 @@
 """Operator translations: one table, one module per operator family."""
 
-from __future__ import annotations
-
 from .._process import _with_jax as _with_jax
 from .custom import custom_op as custom_op
 from .operator import ZERO_GRADIENT as ZERO_GRADIENT

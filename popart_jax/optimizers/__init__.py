@@ -1,7 +1,5 @@
 """PopART's optimizers: descriptions (public classes) and pure update rules (`rules/`)."""
 
-from __future__ import annotations
-
 from .adam import Adam as Adam
 from .adaptive import Adaptive as Adaptive
 from .as_optax import as_optax as as_optax

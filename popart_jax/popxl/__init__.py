@@ -39,8 +39,6 @@ For code on top of this package (`popxl_addons`)
   removes have ``options={"to_identity": True}``.
 """
 
-from __future__ import annotations
-
 from .._process import _with_jax as _with_jax
 from . import dtypes as dtypes
 from .context import gcg, get_current_graph, get_ir, get_main_graph, gir, gmg, in_sequence, io_tiles, ipu, name_scope

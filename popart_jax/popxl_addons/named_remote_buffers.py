@@ -1,7 +1,5 @@
 """Trees of remote buffers."""
 
-from __future__ import annotations
-
 from ..popxl import RemoteBuffer
 from .dot_tree import DotTree
 

@@ -5,8 +5,6 @@ channels-last operators, and straight-through operators for quantisation-aware t
 operators share have alternative forms (`ops.kernels`).
 """
 
-from __future__ import annotations
-
 DOMAIN = "popart_jax"
 MODULES = {
     "channels_last": (

@@ -1,7 +1,5 @@
 """Operators that exist only in PopART's op list, without translation: the step program does their work."""
 
-from __future__ import annotations
-
 from ..operator import NOT_OUTLINED, operator
 
 operator("AutoLossScaleProxy", gradients="g")

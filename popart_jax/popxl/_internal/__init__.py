@@ -1,3 +1,1 @@
 """The parts that are C++ in upstream: enums, operator classes and read-mostly views of the one IR."""
-
-from __future__ import annotations

@@ -1,7 +1,5 @@
 """Enums of the internal IR; those that the public `popart` namespace has as well are the same classes."""
 
-from __future__ import annotations
-
 from ...enums import AdamMode as AdamMode
 from ...enums import CollectiveOperator as CollectiveOperator
 from ...enums import CommGroupType as CommGroupType

@@ -4,8 +4,6 @@ Families: `elementwise`, `shaping`, `reductions`, `linalg`, `conv`, `nn`, `index
 (`call`, `repeat`, `conditional`), `var_updates`, `collectives`.
 """
 
-from __future__ import annotations
-
 from .._building.bindings import operators
 from . import collectives, var_updates
 from . import elementwise as _elementwise

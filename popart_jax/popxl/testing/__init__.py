@@ -1,6 +1,4 @@
 """Helpers for tests of programs."""
 
-from __future__ import annotations
-
 from ._dtypes import get_all_dtypes as get_all_dtypes
 from ._dtypes import get_all_int_dtypes as get_all_int_dtypes

@@ -1,7 +1,5 @@
 """Functions that make graphs from graphs."""
 
-from __future__ import annotations
-
 from .autodiff import ExpectedConnection as ExpectedConnection
 from .autodiff import ExpectedConnectionType as ExpectedConnectionType
 from .autodiff import GradGraphInfo as GradGraphInfo

@@ -1,7 +1,5 @@
 """Layers."""
 
-from __future__ import annotations
-
 from . import linear_fp8 as linear_fp8
 from . import linear_gq as linear_gq
 from .conv import Conv2D as Conv2D

@@ -1,7 +1,5 @@
 """Operators of popxl_addons."""
 
-from __future__ import annotations
-
 from . import collectives, fp8, simple
 from .collectives import replicated_all_gather_strided as replicated_all_gather_strided
 from .collectives import replicated_all_reduce as replicated_all_reduce

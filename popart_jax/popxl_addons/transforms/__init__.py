@@ -1,7 +1,5 @@
 """Functions that make graphs from graphs with named arguments."""
 
-from __future__ import annotations
-
 from . import repeat_graph as repeat_graph
 from .autodiff import autodiff as autodiff
 from .autodiff import autodiff_with_accumulation as autodiff_with_accumulation

@@ -2,8 +2,6 @@
 
 # ruff: noqa: F401 - these names are what the module is for
 
-from __future__ import annotations
-
 from ....model.debug import DebugContext, DebugInfo, SourceLocation
 from ....model.tensor_info import _TensorInfoCore as TensorInfo
 from ....model.tensor_location import TensorLocation

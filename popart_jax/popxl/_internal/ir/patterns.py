@@ -1,7 +1,5 @@
 """`popart._internal.ir.patterns`."""
 
-from __future__ import annotations
-
 from ..patterns import Pattern as Pattern
 from ..patterns import Patterns as Patterns
 from ..patterns import PatternsLevel as PatternsLevel

@@ -1,7 +1,5 @@
 """`popart._internal.ir.transforms`."""
 
-from __future__ import annotations
-
 from ..enums import AutodiffStitchStrategy as AutodiffStitchStrategy
 from ..transforms import Autodiff as Autodiff
 from ..transforms import DecomposeSum as DecomposeSum
