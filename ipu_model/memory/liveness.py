@@ -22,30 +22,21 @@ BLOCK = 1024  # steps in a table
 
 @dataclass
 class Liveness:
-    """Result of the sweep; byte arrays are [ipu, tile].
+    """Result of the sweep; byte arrays are [ipu, tile]."""
 
-    Attributes
-    ----------
-    always : variables that live for the whole program
-    peak : highest not-always-live level of each tile, which need not be at one time
-    steps : [step, ipu] not-always-live bytes over all tiles while each step runs
-    worst : [step] bytes on the fullest tile of any IPU, always-live variables included
-    peak_step, peak_ipu, peak_tile : where the highest level is
-    pieces, sizes : the storages and their bytes on the fullest tile
-    interleaved : highest level of operands that must lie in interleaved memory
-    """
-
-    always: np.ndarray
-    peak: np.ndarray
-    steps: np.ndarray
-    worst: np.ndarray
+    always: np.ndarray  # variables that live for the whole program
+    peak: np.ndarray  # highest not-always-live level of each tile, which need not be at one time
+    steps: np.ndarray  # [step, ipu] not-always-live bytes over all tiles while each step runs
+    worst: np.ndarray  # [step] bytes on the fullest tile of any IPU, always-live variables included
+    # where the highest level is
     peak_step: int
     peak_ipu: int
     peak_tile: int
+    # the storages, and where each is with how many bytes an element
     pieces: Sequence[Storage]
     spreads: list[Spread]
     widths: list[float]
-    interleaved: np.ndarray
+    interleaved: np.ndarray  # highest level of operands that must lie in interleaved memory
 
     def bytes_on(self, piece: int, tile: int) -> float:
         """Bytes of a piece on a tile: those of its fullest tile where it lies, else 0."""

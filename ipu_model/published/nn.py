@@ -23,24 +23,15 @@ class Weights:
     """Hands out the weights of a network in the order in which its layers ask for them.
 
     Without arrays it hands out zeros and remembers the shapes, so that a network is written down once: its layers are
-    the list of its parameters.
-
-    Attributes
-    ----------
-    shapes : list of tuple of int
-        Shapes asked for so far.
-    blocks : int
-        Repeated blocks so far; each is a node of the program, which may be placed on an IPU.
-    repeats : list of list of tuple of int
-        What one block of each `repeat` so far asked for. With arrays, those that were recorded may be given, so that
-        the blocks needn't be traced again to learn it.
+    the list of its parameters. With arrays, `repeats` may be those that were recorded, so that the blocks needn't be
+    traced again to learn them.
     """
 
     def __init__(self, arrays: Sequence[Array] | None = None, repeats: Sequence[Shapes] = ()) -> None:
         self.arrays = arrays
-        self.shapes: Shapes = []
-        self.blocks = 0
-        self.repeats: list[Shapes] = []
+        self.shapes: Shapes = []  # shapes asked for so far
+        self.blocks = 0  # repeated blocks so far; each is a node of the program, which may be placed on an IPU
+        self.repeats: list[Shapes] = []  # what one block of each `repeat` so far asked for
         self._known = iter(repeats)
 
     def __call__(self, *shape: int) -> Array:

@@ -63,36 +63,17 @@ class Place:
 
 
 class Start:
-    """A session's program, loaded without the session.
-
-    Attributes
-    ----------
-    token : object
-        Kept in the plan of each step I/O that was checked here.
-    names : deque of str
-        Names of the latest runs.
-    prepared, sent : bool
-        Whether the program has called `prepareDevice`, and `weightsFromHost`.
-    record : mapping of str to JSON
-        What `start_files` has written.
-    xla : module
-        XLA's client.
-    call : xla.Program
-        The step, on device arrays.
-    weights : list of device arrays
-        Those that no run changes, as the step reads them.
-    room : Room
-        Memory that a run needs besides.
-    """
+    """A session's program, loaded without the session."""
 
     def __init__(self, asked: Asked, place: Place, file: Sealed, record: Mapping[str, Any]) -> None:
         own = {n: copy.deepcopy(getattr(asked, n)) for n in ("data_flow", "shapes", "patterns", "options", "optimizer")}
         self.asked, self.place = replace(asked, **own), place
-        self.token, self.prepared, self.sent = object(), False, False
+        self.token = object()  # kept in the plan of each step I/O that was checked here
+        self.prepared, self.sent = False, False  # whether `prepareDevice`, and `weightsFromHost`, was called
         self.turn = threading.RLock()
         self.successor: Any = None
-        self.names: deque[str] = deque(maxlen=NAMED_RUNS)
-        self.record = record
+        self.names: deque[str] = deque(maxlen=NAMED_RUNS)  # of the latest runs
+        self.record = record  # what `start_files` has written
         self._load(file)
 
     def _load(self, file: Sealed) -> None:
@@ -103,7 +84,7 @@ class Start:
         self._inputs = {n: (tuple(shape), np.dtype(host)) for n, host, _, shape in record["inputs"]}
         self._anchors = {n: (tuple(shape), np.dtype(dtype)) for n, dtype, shape in record["anchors"]}
         self._put = [_putting(xla, n, np.dtype(host), np.dtype(on), shape) for n, host, on, shape in record["inputs"]]
-        self.call = self._program(file, MAIN)
+        self.call = self._program(file, MAIN)  # the step, on device arrays
         self.room = Room.of(record["room"])
         weights = [xla.put(self.place.arrays[index]) for index in record["weights"]]
         note = record["preparation"]

@@ -48,26 +48,16 @@ class Resident:
 
 
 class TrainingStart(Start):
-    """A training session's program, loaded without the session.
+    """A training session's program, loaded without the session."""
 
-    Attributes
-    ----------
-    optimizer : Optimizer
-        The one whose values the next run takes.
-    fetched : dict of str to array
-        What `weightsToHost` fetched.
-    seed : int
-        The random seed that the first run starts from.
-    """
-
-    optimizer: Optimizer
+    optimizer: Optimizer  # the one whose values the next run takes
 
     def _load(self, file: Sealed) -> None:
         super()._load(file)
         assert self.asked.optimizer is not None
         self.optimizer = self.asked.optimizer
-        self.fetched: dict[str, np.ndarray] = {}
-        self.seed = time.time_ns() & _LARGEST
+        self.fetched: dict[str, np.ndarray] = {}  # what `weightsToHost` fetched
+        self.seed = time.time_ns() & _LARGEST  # that of the first run
         record = self.record
         self._residents = [Resident.noted(row) for row in record["state"]]
         self._scalars = ScalarPlaces.noted(record["hyper"])

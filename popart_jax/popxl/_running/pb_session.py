@@ -20,7 +20,10 @@ from ..session import Session, checked_data
 
 
 class PopxlInferenceSession(InferenceSession):
-    """`InferenceSession.fromIr`: streams are inputs and anchors, by tensor id."""
+    """`InferenceSession.fromIr`: streams are inputs and anchors, by tensor id.
+
+    Methods without a docstring do what `InferenceSession` says.
+    """
 
     def __init__(self, ir: Ir, device: Any, name: str, session: Session | None = None) -> None:
         self._ir, self._device, self._name, self._session = ir, device, name, session
@@ -41,12 +44,10 @@ class PopxlInferenceSession(InferenceSession):
 
     @property
     def dataFlow(self) -> Any:
-        """The data flow (a copy)."""
         return copy.copy(self.getIr().getDataFlow())
 
     @property
     def replicationFactor(self) -> int:
-        """Replicas of this process."""
         return self._ir.instance_replication_factor
 
     @property
@@ -123,7 +124,6 @@ class PopxlInferenceSession(InferenceSession):
     # -- weights
 
     def weightsFromHost(self) -> None:
-        """Copy all weights to the device."""
         session = self._ready()
         if session.is_attached:
             session.weights_from_host()
@@ -131,7 +131,6 @@ class PopxlInferenceSession(InferenceSession):
             self._attached()
 
     def weightsToHost(self) -> None:
-        """Copy all weights to the host."""
         self._attached().weights_to_host()
 
     copyDeviceWeightsToHost = weightsToHost
@@ -139,10 +138,7 @@ class PopxlInferenceSession(InferenceSession):
     def writeWeights(self, weightsIo: Any) -> None:
         """Put the arrays of a PyWeightsIO, by tensor id, into the host's copies; `weightsFromHost` uploads them.
 
-        Raises
-        ------
-        ValueError, TypeError
-            An array does not have the host shape or the type of its variable.
+        Raises ValueError or TypeError where an array does not have the host shape or the type of its variable.
         """
         session = self._ready()
         known = {t.id: t for t in session._variables()}
@@ -158,15 +154,12 @@ class PopxlInferenceSession(InferenceSession):
                 array[...] = session._host_value(known[name])
 
     def markHostWeightsInSync(self) -> None:
-        """Note that the host copy is current."""
         self._ready()._mark(True)
 
     def markHostWeightsOutOfSync(self) -> None:
-        """Note that the host copy is stale."""
         self._ready()._mark(False)
 
     def areHostWeightsInSync(self) -> bool:
-        """Whether the host copy is current."""
         return all(t._in_sync for t in self._ready()._variables())
 
     def _held(self) -> Any:
@@ -201,13 +194,7 @@ class PopxlInferenceSession(InferenceSession):
         return self._modelled
 
     def getReport(self) -> Any:
-        """The IPU model's profile of one run.
-
-        Raises
-        ------
-        poplar_exception
-            On a CPU device.
-        """
+        """The IPU model's profile of one run; poplar_exception on a CPU device."""
         from ...session.reports.profile_report import ProfileReport  # as above
 
         return ProfileReport(self._priced())
@@ -217,13 +204,11 @@ class PopxlInferenceSession(InferenceSession):
         return self._priced().summary()
 
     def getGraphReport(self, useCbor: bool = False) -> bytes:
-        """The graph profile as JSON or CBOR (older interface)."""
         from ...session.reports.reports import encoded  # as above
 
         return encoded(self._modelled.graph_report(), useCbor)
 
     def getExecutionReport(self, useCbor: bool = False, resetProfile: bool = True) -> bytes:
-        """The execution profile as JSON or CBOR (older interface)."""
         from ...session.reports.reports import encoded  # as above
 
         return encoded(self._modelled.execution_report(), useCbor)
@@ -233,13 +218,6 @@ class PopxlInferenceSession(InferenceSession):
         return self._ready()._state.executables["main"].text.encode()
 
     def getCycleCount(self, id: str = "") -> int:
-        """Modelled cycles of a run.
-
-        Raises
-        ------
-        popart_runtime_error
-            Nothing ran yet, the counter option is off, or `id` is no counter that was asked for.
-        """
         from ...session.reports.reports import cycle_count  # as above
 
         if not self._ready()._has_run:
