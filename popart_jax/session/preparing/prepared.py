@@ -34,9 +34,8 @@ from ...timings import phase
 from ..checks.annotations import check_annotations
 from ..checks.calls import check_calls
 from ..checks.facts import option_facts
-from ..checks.float8_products import check_float8_products
 from ..checks.options import IPU_LIKE, OptionFacts, announce, check_distribution, check_options, raise_all
-from ..checks.serialized_products import check_serialised_matmuls
+from ..checks.products import check_float8_products, check_serialised_matmuls
 from ..patterns_api import check_mandatory, guarded
 from ..requests import Request
 from . import gradients, loss_scale, source

@@ -9,17 +9,17 @@ import numpy as np
 
 from ... import ir_view
 from ...enums import MeanReductionStrategy, ReductionType
+from ...errors import popart_exception
 from ...execution import Program, Structure, Training, Type
 from ...execution.describe import update_types
 from ...execution.loss_scaling import Tracking, shown_types
 from ...execution.program import PREVIOUS_SCALE, SCALE_RATIO
 from ...logs import module_logger
-from ...optimizers import Adam, Optimizer
+from ...optimizers import SGD, Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
 from ..options.session_options import SessionOptions
 from . import gradients, hyper, loss_scale
 from .anchoring import GRADIENT
-from .clips import clip_groups
 from .described import Described
 from .op_list_facts import op_list_facts
 from .source import HostVariable
@@ -55,7 +55,7 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
     for name in trained:
         optimizer.check_state_types(name)
     _warn_of_unknown(optimizer, session.variables)
-    clips = clip_groups(optimizer, trained)
+    clips = _clip_groups(optimizer, trained)
     track = None
     if options.automaticLossScalingSettings.enabled:
         track, more = _tracking(replace(session, trained=trained), types, optimizer)
@@ -127,6 +127,21 @@ def _warn_of_unknown(optimizer: Optimizer, weights: Collection[str]) -> None:
             module_logger("session").warning(
                 "insertSpecific was called for '%s', which is no weight of the model: its values have no effect.", name
             )
+
+
+def _clip_groups(optimizer: Optimizer, trained: Collection[str]) -> tuple[tuple[tuple[str, ...], float], ...]:
+    """Weights and largest norm of every group; popart_exception for a listed weight that is not updated."""
+    if not isinstance(optimizer, (SGD, Adam)):
+        return ()
+    groups: list[tuple[tuple[str, ...], float]] = []
+    for clip in optimizer.clip_norms():
+        members = tuple(trained) if clip.covers_all() else tuple(clip.weightIds)
+        for name in members:
+            if name not in trained:
+                raise popart_exception(f"Could not find a varupdate op for tensor {name}")
+        if members:
+            groups.append((members, clip.maxNorm))
+    return tuple(groups)
 
 
 def _further_scalars(training: Training, state: Collection[str]) -> list[str]:
