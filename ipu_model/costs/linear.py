@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ipu_model.cost import cdiv
@@ -211,52 +212,40 @@ def _options(op: Op, ctx: Context, pass_: str, data: str) -> Options:
 
 
 def _priced(op: Op, ctx: Context, plan: Plan, flops: float, name: str) -> OpCost:
-    """The plan as supersteps: copies, then the product with its exchange, then the reduction of partials."""
-    cycles = plan.breakdown(ctx.target)
-    data, psz = _data(op.inputs[0]), 4
-    partials = _options(op, ctx, "none", data).partials
-    tiles, held = plan.tiles, plan.tile_bytes
-    moved = held["inputs"] + held["weights"]
-    steps: list[Superstep] = []
-    copies = sum(cycles[q] for q in COPIES)
-    if any(plan.quantities[q] for q in COPIES):
-        steps.append(
-            Superstep(
-                f"{name}/PreArrange",
-                copies,
-                tiles=tiles,
-                vertices=tiles,
-                vertex="poplar_rt::DstStridedCopy",
-                settled=True,
-            )
-        )
-    # Sync and set-up of the pass are in the fitted constant per pass; the exchange is priced with them.
-    steps.append(
-        Superstep(
-            f"{name}/Convolve", cycles["compute"] + cycles["passes"],
-            exchange=sum(cycles[q] for q in EXCHANGES), received=moved * tiles, tiles=tiles, vertices=tiles,
-            vertex=_vertex(plan, data, partials, name), balance=_balance(plan, flops), settled=True,
-        )
-    )  # fmt: skip
-    if plan.quantities["reduce_stages"] or plan.quantities["cast"]:
-        steps.append(
-            Superstep(
-                f"{name}/{'Reduce' if plan.quantities['reduce_stages'] else 'Cast'}",
-                cycles["reduce"] + cycles["cast"] + cycles["reduce_stages"],
-                exchange=cycles["partial_exchange"], received=plan.quantities["partial_exchange"] * psz * tiles,
-                tiles=tiles, vertices=tiles, vertex=f"poplin::ReduceAdd<{data},{partials}>",
-                settled=True,
-            )
-        )  # fmt: skip
-    out = op.output
-    split = plan.detail
+    """The plan as supersteps, the memory it needs, and the mapping of its result."""
+    out, split = op.output, plan.detail
     # serial steps over output channels each make a part of the output, those over input channels add to one
     most = min(out.size, max(1, math.ceil(split.tile["partials"] * split.out_serial / split.depth / out.parts)))
-    used = min(ctx.target.tiles, max(1, min(tiles, math.ceil(out.size / most))))
+    used = min(ctx.target.tiles, max(1, min(plan.tiles, math.ceil(out.size / most))))
     return OpCost(
-        tuple(steps), flops=flops, temporary=_temporary(plan), beside_outputs=_partial_results(plan),
-        outputs=(Spread(used, most, out.size),), layout="new", interleaved=plan.interleaved_bytes,
+        tuple(_supersteps(op, ctx, plan, flops, name)), flops=flops, temporary=_temporary(plan),
+        beside_outputs=_partial_results(plan), outputs=(Spread(used, most, out.size),), layout="new",
+        interleaved=plan.interleaved_bytes,
     )  # fmt: skip
+
+
+def _supersteps(op: Op, ctx: Context, plan: Plan, flops: float, name: str) -> Iterator[Superstep]:
+    """Copies, then the product with its exchange, then the reduction of partials.
+
+    Sync and set-up of the pass are in the fitted constant per pass; the exchange is priced with them.
+    """
+    cycles, quantities = plan.breakdown(ctx.target), plan.quantities
+    data, psz = _data(op.inputs[0]), 4
+    partials = _options(op, ctx, "none", data).partials
+    everywhere = partial(Superstep, tiles=plan.tiles, vertices=plan.tiles, settled=True)
+    if any(quantities[q] for q in COPIES):
+        yield everywhere(f"{name}/PreArrange", sum(cycles[q] for q in COPIES), vertex="poplar_rt::DstStridedCopy")
+    yield everywhere(
+        f"{name}/Convolve", cycles["compute"] + cycles["passes"], exchange=sum(cycles[q] for q in EXCHANGES),
+        received=(plan.tile_bytes["inputs"] + plan.tile_bytes["weights"]) * plan.tiles,
+        vertex=_vertex(plan, data, partials, name), balance=_balance(plan, flops),
+    )  # fmt: skip
+    if quantities["reduce_stages"] or quantities["cast"]:
+        yield everywhere(
+            f"{name}/{'Reduce' if quantities['reduce_stages'] else 'Cast'}",
+            cycles["reduce"] + cycles["cast"] + cycles["reduce_stages"], exchange=cycles["partial_exchange"],
+            received=quantities["partial_exchange"] * psz * plan.tiles, vertex=f"poplin::ReduceAdd<{data},{partials}>",
+        )  # fmt: skip
 
 
 def _temporary(plan: Plan) -> float:

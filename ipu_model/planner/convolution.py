@@ -106,20 +106,42 @@ def scattered_cycles(forward: Split, joint: bool, machine: Machine) -> float:
 
 
 def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options, joint: bool = False) -> Plan:
-    """The plan of a chosen split, with its priced quantities; the passes of a `joint` plan share the weights' order.
+    """The plan of a chosen split, with its priced quantities; the passes of a `joint` plan share the weights' order."""
+    tile, psz, size = split.tile, SIZES[split.vertex.partials], SIZES[params.data]
+    return Plan(
+        "conv",
+        _quantities(params, split, machine, options, joint),
+        EXCHANGE,
+        exact=EXACT,
+        method=split.vertex.method,
+        tiles=split.tiles,
+        temporary_bytes=split.temp,
+        interleaved_bytes=interleaved_bytes(split),
+        tile_bytes={
+            "inputs": tile["inputs"] * size,
+            "weights": tile["weights"] * size,
+            "partials": tile["partials"] * psz,
+            "moved": tile["moved_operands"] + tile["moved_output"],
+        },
+        detail=split,
+    )
+
+
+def _quantities(params: ConvParams, split: Split, machine: Machine, options: Options, joint: bool) -> dict[str, float]:
+    """The priced quantities of a split.
 
     The planner charges an exchange of partial results even where nothing is added up; the program has none there. The
     weight update also pays for bringing the activations into the order that it reads them in.
     """
     terms, depth, tile = split.terms, split.depth, split.tile
-    psz, size = SIZES[split.vertex.partials], SIZES[params.data]
+    psz = SIZES[split.vertex.partials]
     partial = tile["partials"] * psz / 4 * (depth - 1) / depth + tile["later_partials"] * psz / 4 if depth > 1 else 0.0
     activations = 0.0
     if options.pass_ in ("training_wu", "fc_training_wu"):
         elements = math.prod(params.field) * params.batch * params.in_channels * params.groups
-        activations = elements * size / machine.tiles
+        activations = elements * SIZES[params.data] / machine.tiles
     operands = tile["moved_operands"] - (activations if options.pass_ == "training_wu" else 0.0)
-    quantities = {
+    return {
         "compute": terms["compute"],
         "reduce": terms["reduce"],
         "cast": terms["cast"],
@@ -140,23 +162,6 @@ def as_plan(params: ConvParams, split: Split, machine: Machine, options: Options
         "scattered": 0.0,
         "paddings": float(_padded(split)),
     }
-    return Plan(
-        "conv",
-        quantities,
-        EXCHANGE,
-        exact=EXACT,
-        method=split.vertex.method,
-        tiles=split.tiles,
-        temporary_bytes=split.temp,
-        interleaved_bytes=interleaved_bytes(split),
-        tile_bytes={
-            "inputs": tile["inputs"] * size,
-            "weights": tile["weights"] * size,
-            "partials": tile["partials"] * psz,
-            "moved": tile["moved_operands"] + tile["moved_output"],
-        },
-        detail=split,
-    )
 
 
 def interleaved_bytes(split: Split) -> float:

@@ -25,18 +25,8 @@ HEADS = ("kind", "family", "operation", "quantity", "chip", "rows", "median", "9
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print errors by kind, family, operation, quantity and chip, for all rows and for both halves of a split."""
-    parser = argparse.ArgumentParser(prog="python -m ipu_model.published", description=main.__doc__)
-    parser.add_argument("file", type=Path, help="rows in the form of the published table")
-    parser.add_argument("--refit", action="store_true", help="fit on one half of the workloads, score both")
-    parser.add_argument("--store", action="store_true", help="fit on all rows and store the constants as data")
-    parser.add_argument("--residuals", action="store_true", help="store errors of unseen workloads by sort as data")
-    parser.add_argument("--parts", action="store_true", help="print what goes into each row of inference and training")
-    parser.add_argument("--rows", action="store_true", help="print every row")
-    parser.add_argument("--page", type=Path, help="write the table of the accuracy page anew, at the end of this file")
-    perturb_help = "answer rows with other contents, so many of each form (1 unless said), and print what is wrong"
-    parser.add_argument("--perturb", nargs="?", type=int, const=1, metavar="ROWS", help=perturb_help)
+    parser = _parser()
     options = parser.parse_args(arguments)
-
     try:
         data = json.loads(options.file.read_text())
     except (OSError, ValueError) as error:
@@ -68,6 +58,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row, reason in unknown:
         print(f"not predicted: {row['family']}, {row['what'][:60]!r}: {reason}")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m ipu_model.published", description=main.__doc__)
+    parser.add_argument("file", type=Path, help="rows in the form of the published table")
+    parser.add_argument("--refit", action="store_true", help="fit on one half of the workloads, score both")
+    parser.add_argument("--store", action="store_true", help="fit on all rows and store the constants as data")
+    parser.add_argument("--residuals", action="store_true", help="store errors of unseen workloads by sort as data")
+    parser.add_argument("--parts", action="store_true", help="print what goes into each row of inference and training")
+    parser.add_argument("--rows", action="store_true", help="print every row")
+    parser.add_argument("--page", type=Path, help="write the table of the accuracy page anew, at the end of this file")
+    perturb_help = "answer rows with other contents, so many of each form (1 unless said), and print what is wrong"
+    parser.add_argument("--perturb", nargs="?", type=int, const=1, metavar="ROWS", help=perturb_help)
+    return parser
 
 
 def _print_errors(rows: Sequence[Row], *, refit: bool, every_row: bool) -> None:

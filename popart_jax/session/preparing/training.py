@@ -23,7 +23,7 @@ from .anchoring import GRADIENT
 from .described import Described
 from .op_list_facts import op_list_facts
 from .source import HostVariable
-from .state import state_of
+from .state import StateTensor, state_of
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
     the graph.
     """
     request, base = session.request, session.program
-    optimizer, loss, options, graph = request.optimizer, request.loss, request.options, base.graph
+    optimizer, loss, options = request.optimizer, request.loss, request.options
     assert optimizer is not None
     assert loss is not None
-    gradients.check_loss(graph, loss, types)
+    gradients.check_loss(base.graph, loss, types)
     differentiated = gradients.with_gradient(base, loss, types, request)
     trained = [n for n in session.variables if n in differentiated and n not in base.copies]
-    gradients.warn_of_untrained(graph, differentiated, session.variables.keys() - base.copies.keys(), types)
+    gradients.warn_of_untrained(base.graph, differentiated, session.variables.keys() - base.copies.keys(), types)
     for name in trained:
         optimizer.check_state_types(name)
     _warn_of_unknown(optimizer, session.variables)
@@ -83,16 +83,31 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
     program = replace(
         base, training=training, scalars=layout.by_tensor, variables={n: v.variable for n, v in variables.items()}
     )
-    every = {
+    every = _every_type(program, types, differentiated, layout.types, state, reduction.accumulate)
+    return StepParts(program, every, variables, {n: s.first for n, s in state.items()}, layout)
+
+
+def _every_type(
+    program: Program,
+    types: Mapping[str, Type],
+    differentiated: Collection[str],
+    scalars: Mapping[str, Type],
+    state: Mapping[str, StateTensor],
+    accumulates: bool,
+) -> dict[str, Type]:
+    """Device types of all tensors that a training program's anchors may name."""
+    training = program.training
+    assert training is not None
+    track, replicas = training.scaling, program.structure.replicas
+    return {
         **types,
-        **{GRADIENT + t: kind for t, kind in gradients.gradient_types(graph, differentiated, types).items()},
-        **layout.types,
+        **{GRADIENT + t: kind for t, kind in gradients.gradient_types(program.graph, differentiated, types).items()},
+        **scalars,
         **update_types(program),
         **{n: s.variable.variable.type for n, s in state.items()},
-        **({} if track is None else shown_types(track, reduction.accumulate, base.structure.replicas)),
+        **({} if track is None else shown_types(track, accumulates, replicas)),
         **dict.fromkeys(_further_scalars(training, state), Type((), np.dtype(np.float32))),
     }
-    return StepParts(program, every, variables, {n: s.first for n, s in state.items()}, layout)
 
 
 def _tracking(
