@@ -1,22 +1,16 @@
 """The module of each operator under PopXL's own name, such as `popxl.ops.gelu`.
 
 Operators are written in families, but programs also import them by module (``from popxl.ops.add import add_``), so a
-module is made for each operator.
+module is made for each operator, with its in-place form. `_MORE` has what shares a module with another operator.
 """
 
 from __future__ import annotations
 
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 from .._internal.virtual import module as make_module
 
-_OWN = """abs add cast ceil clip code_copy concat cos cumsum detach div dropout dynamic_slice dynamic_update equal exp
-floor fmod gather gelu geluerf greater group_norm histogram host_load host_store identity increment_mod init
-interpolate io_tile_copy ipu_copy isfinite isinf isnan l1 l2 log logical_and logical_not logical_or logsum logsumexp
-matmul max mean median min mul negate onehot pow prod relu remote_load remote_store reshape scaled_add scatter
-scatter_reduce shaped_dropout sign sin slice softmax split sqrt squeeze sub subsample sum sumsquare swish tanh topk
-transpose where"""
-"""Modules of the operator with their name, and of its in-place form."""
+_NO_OPERATORS = {"reduction_name", "slice_op"}
 _MORE = {
     "argminmax": "argmin argmax",
     "batch_norm": "batch_norm_inference",
@@ -45,7 +39,14 @@ _MORE = {
 def register(package: str, families: list[ModuleType]) -> None:
     """Enter the modules into Python's module table."""
     known = {name: value for family in reversed(families) for name, value in vars(family).items()}
-    own = {name: [name, *([f"{name}_"] if f"{name}_" in known else [])] for name in _OWN.split()}
-    for name in {**own, **_MORE}:
-        members = [*own.get(name, []), *_MORE.get(name, "").split()]
+    made = {n for family in families for n, v in vars(family).items() if _is_defined(v, family) and n[0] != "_"}
+    shared = {name for members in _MORE.values() for name in members.split()}
+    alone = {name for name in made if not name.endswith("_")} - shared - _NO_OPERATORS
+    for name in sorted({*alone, *_MORE}):
+        own = [n for n in (name, f"{name}_") if name in alone and n in made]
+        members = [*own, *_MORE.get(name, "").split()]
         make_module(f"{package}.{name}", f"Operators {', '.join(members)}.", {m: known[m] for m in members})
+
+
+def _is_defined(value: object, family: ModuleType) -> bool:
+    return isinstance(value, FunctionType) and value.__module__ == family.__name__

@@ -13,8 +13,7 @@ from .._building.spec import whole_number, whole_numbers
 from .._internal.values import MultiConvOptions
 from ..context import gir
 from ..tensor import Tensor
-from .shaping import check_pow2scaled
-from .utils import check_operands
+from .utils import check_operands, check_pow2scaled
 
 PadType = Literal["not_set", "same_upper", "same_lower", "valid"]
 """Padding of a convolution: explicit; to keep the size, with an odd element at the upper or lower end; or none."""

@@ -8,8 +8,7 @@ from .._building.create import Out, create, result
 from ..context import gir
 from ..tensor import Tensor
 from . import _shapes
-from .shaping import check_pow2scaled
-from .utils import check_operands
+from .utils import check_operands, check_pow2scaled
 
 
 def matmul(

@@ -14,7 +14,7 @@ from ..context import gcg
 from ..tensor import Tensor
 from . import _names, _shapes
 from ._base import unary
-from .utils import axis_or, check_operands, handle_negative_axis
+from .utils import axis_or, check_log2_scale, check_operands, handle_negative_axis
 
 
 def _view(op_type: str, t: Tensor, out: Out, view: bool, **attributes: object) -> Tensor:
@@ -366,23 +366,6 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
         raise TypeError(f"t must be of a float8 type, got {t.dtype}.")
     out = like(t, f"{t.name}_{data_type._name}", data_type)
     return result(create("CastThenPow2Scale", [t, log2_scale], [out], {"to": data_type}))
-
-
-def check_log2_scale(log2_scale: Tensor) -> None:
-    """Check that a scale operand is an int32 scalar."""
-    if not isinstance(log2_scale, Tensor):
-        return  # `check_operands` reports it
-    if log2_scale.rank != 0:
-        raise ValueError("Log2 scale argument must be a scalar tensor")
-    if log2_scale.dtype != dtypes.int32:
-        raise TypeError("Log2 scale tensor must be of type popxl.int32")
-
-
-def check_pow2scaled(op: str, lhs: Tensor, rhs: Tensor, log2_scale: Tensor) -> None:
-    """Check that the operands of a scaled product are float8, and its scale an int32 scalar."""
-    if any(isinstance(t, Tensor) and not t.dtype._is_float8 for t in (lhs, rhs)):
-        raise TypeError(f"Scaled {op} operands must be of dtype popxl.float8_143 or popxl.float8_152")
-    check_log2_scale(log2_scale)
 
 
 def init(

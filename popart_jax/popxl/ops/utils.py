@@ -86,3 +86,20 @@ def check_operands(**tensors: Any) -> None:
     check_in_graph(gcg(), **tensors)
     if len(tensors) > 1:
         check_tensor_ipu_and_tile_set(**tensors)
+
+
+def check_log2_scale(log2_scale: Tensor) -> None:
+    """Check that a scale operand is an int32 scalar."""
+    if not isinstance(log2_scale, Tensor):
+        return  # `check_operands` reports it
+    if log2_scale.rank != 0:
+        raise ValueError("Log2 scale argument must be a scalar tensor")
+    if log2_scale.dtype != dtypes.int32:
+        raise TypeError("Log2 scale tensor must be of type popxl.int32")
+
+
+def check_pow2scaled(op: str, lhs: Tensor, rhs: Tensor, log2_scale: Tensor) -> None:
+    """Check that the operands of a scaled product are float8, and its scale an int32 scalar."""
+    if any(isinstance(t, Tensor) and not t.dtype._is_float8 for t in (lhs, rhs)):
+        raise TypeError(f"Scaled {op} operands must be of dtype popxl.float8_143 or popxl.float8_152")
+    check_log2_scale(log2_scale)
