@@ -11,6 +11,13 @@ from ._base import binary, unary
 from .shaping import identity
 from .utils import cast_if_needed, check_operands
 
+__all__ = [
+    "abs", "add", "add_", "ceil", "clamp", "clip", "cos", "div", "equal", "exp", "exp_", "fmod", "gelu", "gelu_",
+    "geluerf", "geluerf_", "greater", "increment_mod", "increment_mod_", "isfinite", "isinf", "isnan", "log",
+    "logical_and", "logical_not", "logical_or", "maximum", "mul", "negate", "pow", "relu", "relu_", "sign", "sin",
+    "sqrt", "sub", "swish", "swish_", "tanh", "where",
+]  # fmt: skip
+
 _inf = dtypes.builtins.float("inf")
 
 

@@ -21,6 +21,8 @@ from ..tensor import Tensor, constant
 from .shaping import init
 from .utils import check_operands
 
+__all__ = ["host_load", "host_store", "io_tile_copy", "ipu_copy", "remote_load", "remote_load_", "remote_store"]
+
 CODE_LOCATION = Literal["executable", "io_buffer", "compute_buffer"]
 TO_IR_ENUM_MAP = {
     "io_buffer": CodeLocation.Buffer,

@@ -13,6 +13,11 @@ from .._building.spec import whole_number, whole_numbers
 from ..tensor import Constant, Tensor
 from .utils import axis_or, axis_within, check_operands, handle_negative_axis
 
+__all__ = [
+    "dynamic_slice", "dynamic_update", "dynamic_update_", "gather", "groupedgather", "onehot", "scaled_add",
+    "scaled_add_", "scatter", "scatter_reduce", "tied_gather",
+]  # fmt: skip
+
 
 def gather(
     t: Tensor, indices: Tensor, axis: int = 0, available_memory_proportion: float | None = None, zero_OOR: bool = False

@@ -10,6 +10,8 @@ from ..tensor import Tensor
 from . import _shapes
 from .utils import check_operands, check_pow2scaled
 
+__all__ = ["matmul", "matmul_pow2scaled"]
+
 
 def matmul(
     lhs: Tensor,

@@ -18,6 +18,11 @@ from . import _names, _shapes
 from .conv import PAD_NAMES, PadType, pad_name
 from .utils import check_operands
 
+__all__ = [
+    "average_pool", "batch_norm_inference", "dropout", "group_norm", "interpolate", "layer_norm", "max_pool",
+    "nll_loss", "nll_loss_with_softmax_grad", "roi_align", "shaped_dropout",
+]  # fmt: skip
+
 Ints = tuple[int, ...] | None
 
 

@@ -16,6 +16,11 @@ from . import _names, _shapes
 from ._base import unary
 from .utils import axis_or, axis_within, check_operands, handle_axes
 
+__all__ = [
+    "argmax", "argmin", "cumsum", "histogram", "l1", "l2", "lamb_square", "logsum", "logsumexp", "max", "mean",
+    "median", "min", "prod", "softmax", "sum", "sumsquare", "topk",
+]  # fmt: skip
+
 Axes = int | Iterable[int] | None
 
 

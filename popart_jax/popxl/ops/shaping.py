@@ -16,6 +16,12 @@ from . import _names, _shapes
 from ._base import unary
 from .utils import axis_or, check_log2_scale, check_operands, handle_negative_axis
 
+__all__ = [
+    "cast", "concat", "concat_", "detach", "detach_", "flatten", "flatten_", "identity", "init",
+    "pow2scale_cast_from_fp8", "pow2scale_cast_to_fp8", "rename", "reshape", "reshape_", "slice", "slice_", "split",
+    "squeeze", "subsample", "transpose", "transpose_",
+]  # fmt: skip
+
 
 def _view(op_type: str, t: Tensor, out: Out, view: bool, **attributes: object) -> Tensor:
     check_operands(t=t)
