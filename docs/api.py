@@ -90,8 +90,10 @@ def read(name: str) -> Module:
                 pass
             case ast.AnnAssign(target=ast.Name(id=target)):
                 defined[target] = ()
-            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=values)):
-                listed = tuple(name for value in values for name in _listed(value, imported))
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List() as values):
+                listed = tuple(ast.literal_eval(values))
+            case ast.AugAssign(target=ast.Name(id="__all__"), value=ast.Attribute(value=ast.Name(id=module))):
+                listed = (*(listed or ()), *read(".".join(imported[module])).exported)
             case ast.Assign(targets=[ast.Name(id=target)]):
                 defined[target] = ()
             case ast.ImportFrom():
@@ -105,14 +107,6 @@ def read(name: str) -> Module:
                     again += [alias.name] if alias.asname == alias.name else []
     public = [n for n in (*again, *defined) if not n.startswith("_")]
     return Module(name, defined, imported, listed if listed is not None else tuple(dict.fromkeys(public)))
-
-
-def _listed(value: ast.expr, imported: dict[str, tuple[str, str]]) -> tuple[str, ...]:
-    """The names that an element of ``__all__`` stands for: itself, or ``*module.__all__``."""
-    match value:
-        case ast.Starred(value=ast.Attribute(value=ast.Name(id=module))):
-            return read(".".join(imported[module])).exported
-    return (ast.literal_eval(value),)
 
 
 def resolve(module: str, name: str) -> Target | None:

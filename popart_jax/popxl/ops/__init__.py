@@ -39,9 +39,14 @@ operators.enter_all({name: fn for name, fn in globals().items() if callable(fn)}
 _register(__name__, [_elementwise, _shaping, _reductions, _linalg, _nn, _indexing, _exchange])
 
 __all__ = [
-    *_elementwise.__all__, *_exchange.__all__, *_indexing.__all__, *_linalg.__all__, *_nn.__all__,
-    *_reductions.__all__, *_shaping.__all__,
     "CallSiteInfo", "PadType", "call", "call_with_info", "collectives", "conditional", "conditional_with_info", "conv",
     "conv_pow2scaled", "conv_transpose", "conv_transpose_pow2scaled", "print_tensor", "random_normal",
     "random_uniform", "repeat", "repeat_with_info", "split_random_seed", "var_updates",
 ]  # fmt: skip
+__all__ += _elementwise.__all__
+__all__ += _exchange.__all__
+__all__ += _indexing.__all__
+__all__ += _linalg.__all__
+__all__ += _nn.__all__
+__all__ += _reductions.__all__
+__all__ += _shaping.__all__
