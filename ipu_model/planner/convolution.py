@@ -22,22 +22,10 @@ SLIC_BUFFER = 208  # bytes that the field buffer of the 1x4 window kernel needs 
 
 
 def plan_convolution(params: ConvParams, target: Target, options: Options | None = None) -> Plan:
-    """Plan one convolution, memoised on its shapes.
+    """Plan one convolution, memoised on its shapes; only the static half of the target decides.
 
-    Parameters
-    ----------
-    params : ConvParams
-        Shapes, types, strides and paddings. Backward passes are convolutions of their own
-        (`ConvParams.backward`, `ConvParams.weight_update`).
-    target : Target
-        Machine to plan for; only its static half decides the plan.
-    options : Options, optional
-        Pass, partial type, available memory, tiles.
-
-    Returns
-    -------
-    Plan
-        Its `detail` is the chosen `Split`.
+    Backward passes are convolutions of their own (`ConvParams.backward`, `ConvParams.weight_update`). The plan's
+    `detail` is the chosen `Split`.
     """
     options = options or Options()
     return conv_plan(params, target.machine, options)

@@ -84,18 +84,10 @@ def surface(
     steps: Mapping[str, int],
     around: Callable[..., Surface] | None = None,
 ) -> Surface:
-    """The cell around `sizes`, whose edges are multiples of `steps`.
+    """The cell around `sizes`, whose edges are multiples of `steps`: how far apart sizes lie at which a share changes.
 
-    Parameters
-    ----------
-    plan_at : callable
-        Plan for whole sizes given by keyword.
-    sizes : dict of str to int
-        Where the cell lies; below one step it begins at the size itself.
-    steps : dict of str to int
-        How far apart the sizes lie at which a share changes.
-    around : callable, optional
-        The surface for other sizes; by default the same planner in the cell that holds them.
+    `plan_at` plans for whole sizes given by keyword; below one step a cell begins at the size itself. `around` is the
+    surface for other sizes, by default the same planner in the cell that holds them.
     """
 
     def elsewhere(**others: int) -> Surface:

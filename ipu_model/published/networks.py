@@ -56,20 +56,12 @@ def encoder(
     served: str = "text", patch: int = 0, vocabulary: int = VOCABULARY, predicted: float = 0.0, causal: bool = False,
     classes: int = 0, piece: int = 0,
 ) -> Network:  # fmt: skip
-    """A stack of transformer layers over ``batch x tokens`` tokens.
+    """A stack of transformer layers over ``batch x tokens`` tokens, which see those before them only if `causal`.
 
-    Parameters
-    ----------
-    patch : int
-        Side of the image patches that tokens are made of; 0 for words.
-    predicted : float
-        Share of the tokens whose word is predicted, a product with the vocabulary.
-    causal : bool
-        Tokens see those before them only.
-    classes : int
-        Scores of an image, or of each token where no words are predicted; 0: a thousand, or two (ends of an answer).
-    piece : int
-        Tokens whose attention is computed at a time; 0 for all.
+    Tokens are words, or image patches of side `patch`; `predicted` is the share of tokens whose word is predicted, a
+    product with the vocabulary. `classes` are the scores of an image, or of each token where no words are predicted; 0:
+    a thousand, or two (ends of an answer). `piece` is the number of tokens whose attention is computed at a time; 0 for
+    all.
     """
     heads, tokens = heads or max(1, width // 64), max(1, tokens)
 

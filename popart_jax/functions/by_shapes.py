@@ -54,23 +54,11 @@ class Compiled:
 class ByShapes:
     """``fn(weights, *args)`` for fixed weights, one program for each combination of shapes and types.
 
-    Parameters
-    ----------
-    fn : callable
-        The function of a tuple of weights and other arguments, all of them pytrees.
-    weights : sequence of array
-        First arguments of every program; what depends on them alone is computed once.
-    options : mapping of str to str
-        XLA's compiler options.
-    tuning : Path or None
-        Folder of measurements, if compiler options are to be measured.
-    facts : callable
-        Returns all that `fn` depends on besides its arguments, for the names of program files; raises `Undescribed`
-        where that can't be described.
-    precision : callable
-        Returns the scope in which the function is traced and called.
-    inside : callable, optional
-        Called inside a transformation, in place of ``fn`` with the weights.
+    `fn` takes a tuple of weights and other arguments, all of them pytrees; what depends on the weights alone is
+    computed once. `options` are XLA's, and `tuning` is the folder of measurements if they are to be measured. `facts`
+    returns all that `fn` depends on besides its arguments, for the names of program files, and raises `Undescribed`
+    where that can't be described; `precision` returns the scope in which `fn` is traced and called. ``inside`` is
+    called inside a transformation, in place of ``fn`` with the weights.
     """
 
     def __init__(

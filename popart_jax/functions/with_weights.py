@@ -19,26 +19,10 @@ class Inference:
 
     Created by ``fn.with_weights(params)`` for a function from `to_jax`. A program is compiled at the first call with
     each combination of input shapes and types. Inside a transformation (`jit`, `grad`, `vmap`) the function itself is
-    called.
+    called. Weights that programs read unchanged share their memory, so they must not be donated elsewhere.
 
-    Parameters
-    ----------
-    fn : callable
-        The function.
-    params : pytree of array
-        Its weights. Those that programs read unchanged share their memory, so they must not be donated elsewhere.
-    options : mapping of str to str
-        XLA's compiler options.
-    precision : callable
-        Returns the scope in which the function is traced and called.
-    tuning : Path or None
-        Folder of measurements, if compiler options are to be measured.
-    facts : callable
-        Returns all that the function depends on besides its arguments; see `ByShapes`.
-    ready : callable
-        Converts inputs to arrays of the declared types.
-    in_order : callable
-        Puts the results of a compiled call in the function's order.
+    `ready` converts inputs to arrays of the declared types, `in_order` puts the results of a compiled call in the
+    function's order; for the other arguments see `ByShapes`.
     """
 
     def __init__(

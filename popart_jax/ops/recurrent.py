@@ -111,27 +111,12 @@ def lstm_cell(functions: tuple[Activation, ...], clip: float | None, coupled: bo
 
 @Computation
 def lstm_scan(reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mask: Any) -> Any:
-    """The ordinary LSTM (sigmoid gates, tanh) over time.
+    """The ordinary LSTM (sigmoid gates, tanh) over time; returns the last state, and the hidden states (T, N, H).
 
-    Parameters
-    ----------
-    reverse : bool
-        From the last step to the first.
-    exact : bool
-        Gates at full accuracy (`KNOWN_EXACT`), so that gradients are right where gates are nearly closed.
-    xs : (T, N, 4H)
-        Input part of the gates i, o, f, c with all biases.
-    r : (4H, H)
-        Recurrent weights.
-    state : pair of (N, H)
-        Initial hidden and cell state.
-    mask : (T, N, 1) of bool, or None
-        Where false the state stays and the output is 0.
-
-    Returns
-    -------
-    (state, ys)
-        Last state, and the hidden states (T, N, H).
+    `xs` (T, N, 4H) are the input part of the gates i, o, f, c with all biases, `r` (4H, H) the recurrent weights,
+    `state` the initial hidden and cell state, each (N, H). Where `mask` (T, N, 1) is false the state stays and the
+    output is 0. With `exact`, gates have full accuracy (`KNOWN_EXACT`), so that gradients are right where gates are
+    nearly closed; with `reverse` time runs from the last step to the first.
     """
     known = KNOWN_EXACT if exact else KNOWN
     cell = lstm_cell(tuple(functions_of(("sigmoid", "tanh", "tanh"), (), (), known)), None, False)
