@@ -12,7 +12,7 @@ from .backward import gradients as gradients_of
 from .facts import IrFacts
 from .updates import adam, adaptive, sgd
 from .updates.clip import clip
-from .updates.common import FACTOR, LOSS_SCALING, Updates
+from .updates.common import FACTOR, LOSS_SCALING, Update
 
 FAMILIES = {"SGD": sgd.update, "Adam": adam.update, "Adaptive": adaptive.update}
 
@@ -71,13 +71,13 @@ def _behind_detach(value: ir.Value | None) -> ir.Value | None:
 
 def add_updates(graph: ir.Graph, facts: IrFacts, gradients: dict[ir.Value, ir.Value]) -> None:
     """Append the optimizer ops of every trained variable, then the clipping."""
-    if facts.optimizer is None:
+    optimizer, sources = facts.optimizer, dict[str, ir.Value]()
+    if optimizer is None:
         return
-    updates = Updates(graph, facts.optimizer, facts.options)
-    for weight, gradient in gradients.items():
-        updates.weights.append(weight)
-        FAMILIES[facts.optimizer.family](updates, weight, gradient)
-    clip(updates)
+    updates = {w.name or "": Update(graph, optimizer, facts.options, w, sources) for w in gradients}
+    for update, gradient in zip(updates.values(), gradients.values(), strict=True):
+        FAMILIES[optimizer.family](update, gradient)
+    clip(graph, optimizer.clips, updates)
 
 
 def variables_of(graph: ir.Graph) -> list[ir.Value]:

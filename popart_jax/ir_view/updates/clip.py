@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import onnx_ir as ir
 
 from ...errors import popart_exception
 from .. import nodes
 from ..facts import ClipGroup
-from .common import Updates
+from .common import Update
 
 STEP_OPS = ("SGD0VarUpdate", "SGD1VarUpdate", "SGD2VarUpdate")
 FLOAT = ir.DataType.FLOAT
 Point = tuple[ir.Value, list[tuple[ir.Node, int]]]
 
 
-def clip(u: Updates) -> None:
+def clip(graph: ir.Graph, clips: Sequence[ClipGroup], updates: Mapping[str, Update]) -> None:
     """Insert the norms and products of every clip group; popart_exception if a weight's update can't be clipped."""
-    points = _clip_points(u.graph)
-    for i, group in enumerate(u.optimizer.clips):
-        _clip_group(u, i, group, points)
+    points = _clip_points(graph)
+    for i, group in enumerate(clips):
+        _clip_group(updates, i, group, points)
 
 
 def _clip_points(graph: ir.Graph) -> dict[str, Point]:
@@ -46,31 +48,27 @@ def _clip_points(graph: ir.Graph) -> dict[str, Point]:
     return points
 
 
-def _clip_group(u: Updates, index: int, group: ClipGroup, points: dict[str, Point]) -> None:
+def _clip_group(updates: Mapping[str, Update], index: int, group: ClipGroup, points: dict[str, Point]) -> None:
     names = list(points) if group.weights is None else list(group.weights)
     for name in names:
         if name not in points:
             raise popart_exception(f"Could not find a varupdate op for tensor {name}")
-    weights = {w.name: w for w in u.weights}
-    first = weights[names[0]]
+    first = updates[names[0]]
     squares: list[ir.Value] = []
     for name in names:
         output = nodes.tensor(f"GlobalNorm___{index}__square__{name}", dtype=FLOAT, shape=())
-        squares.append(
-            u.emit("ReduceSumSquare", [points[name][0]], output, weight=weights[name], domain="", keepdims=0)
-        )
+        squares.append(updates[name].emit("ReduceSumSquare", [points[name][0]], output, domain="", keepdims=0))
     scalars = [nodes.tensor(n, dtype=FLOAT, shape=()) for n in _names(index)]
     limit = nodes.constant(f"ConstValue___maxNorm_{index}", group.max_norm, np.float32)
     total, norm, largest, factor = scalars
-    u.emit("Sum", squares, total, weight=first, domain="")
-    u.emit("Sqrt", [total], norm, weight=first, domain="")
-    u.emit("Max", [norm, limit], largest, weight=first, domain="")
-    u.emit("Div", [limit, largest], factor, weight=first, domain="")
+    first.emit("Sum", squares, total, domain="")
+    first.emit("Sqrt", [total], norm, domain="")
+    first.emit("Max", [norm, limit], largest, domain="")
+    first.emit("Div", [limit, largest], factor, domain="")
     for name in names:
         value, readers = points[name]
-        clipped = u.emit(
-            "Mul", [value, factor], nodes.tensor(f"{value.name}__clipped", value), weight=weights[name], domain=""
-        )
+        output = nodes.tensor(f"{value.name}__clipped", value)
+        clipped = updates[name].emit("Mul", [value, factor], output, domain="")
         for reader, position in readers:
             reader.replace_input_with(position, clipped)
 
