@@ -49,11 +49,14 @@ def test_a_value_of_another_type_is_an_error():
         compile_with(LOWERED, {"xla_cpu_enable_fast_math": "false"})
 
 
-@pytest.mark.parametrize("kind", ["Conv", "Relu"])
-def test_networks_of_convolutions_give_ynnpack_their_products_alone(kind):
+CHOSEN = {"Conv": compiler._PRODUCTS_BY_YNNPACK, "LSTM": compiler._WIDE, "MatMulInteger": compiler._WIDE, "MatMul": {}}
+
+
+@pytest.mark.parametrize("kind", CHOSEN)
+def test_options_follow_the_operators(kind):
     types = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "xwy"]
-    node = helper.make_node(kind, ["x", "w"][: 1 + (kind == "Conv")], ["y"])
+    node = helper.make_node(kind, ["x", "w"], ["y"])
     graph = ir.from_proto(helper.make_model(helper.make_graph([node], "g", types[:2], types[2:]))).graph
-    chosen = compiler._PRODUCTS_BY_YNNPACK if kind == "Conv" else {}
-    assert compiler.compiler_options(graph, training=False, platform="cpu") == chosen
+    assert compiler.compiler_options(graph, training=False, platform="cpu") == CHOSEN[kind]
     assert compiler.compiler_options(graph, training=True, platform="cpu") == {}
+    assert compiler.compiler_options(graph, training=False, platform="gpu") == {}

@@ -4,10 +4,11 @@ Source: measured on XLA:CPU of jaxlib 0.10. In networks of convolutions YNNPACK 
 convolutions are faster by XLA's own code, and fusions with other operators too. Of the time with single products and
 convolutions by YNNPACK (AMD EPYC, two cores, batch 1) wakeword's embedding takes 0.75, SqueezeNet, ddddocr, DenseNet
 and basic-pitch 0.91 to 0.93, GoogLeNet 0.96, ResNet-18 1.00. Which pointwise convolutions are such products says
-`kernels/pointwise.py`. Training steps, recurrences and transformers keep the defaults.
+`kernels/pointwise.py`. Training steps and transformers keep the defaults.
 
 512-bit vectors, where the processor has them, suit programs on 8-bit integers, which round and scale between their
-products: encoders and MobileNetV2 take 0.74 to 0.82 of the time; with YNNPACK for single products 0.72 to 1.3.
+products (encoders and MobileNetV2 take 0.74 to 0.82 of the time), and recurrences (an LSTM of 128 takes 0.97 for one
+sequence, 0.9 for 32).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ...model.checks.structure import every_node
 
 _PRODUCTS_BY_YNNPACK = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 _WIDE = {"xla_cpu_prefer_vector_width": "512"}
+_RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 def compiler_options(graph: ir.Graph, *, training: bool, platform: str) -> dict[str, str]:
@@ -27,4 +29,6 @@ def compiler_options(graph: ir.Graph, *, training: bool, platform: str) -> dict[
     kinds = {node.op_type for node in every_node(graph)}
     if any(kind.startswith(("QLinear", "Dequantize", "DynamicQuantize")) or kind.endswith("Integer") for kind in kinds):
         return dict(_WIDE)
-    return dict(_PRODUCTS_BY_YNNPACK) if "Conv" in kinds else {}
+    if "Conv" in kinds:
+        return dict(_PRODUCTS_BY_YNNPACK)
+    return {} if kinds.isdisjoint(_RECURRENT) else dict(_WIDE)
