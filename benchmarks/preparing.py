@@ -1,4 +1,4 @@
-"""A session made and prepared, over XLA's compilation of the hand-written network: ``python -m benchmarks.preparing``.
+"""A session made and prepared, over XLA's compilation of the hand-written program: ``python -m benchmarks.preparing``.
 
 Both are CPU times of a fresh process without a compile cache, in turn. Ours is the constructor and `prepareDevice`,
 with everything imported on the way; JAX and `popart_jax` were imported and JAX's device made before. The other is
@@ -25,36 +25,54 @@ from rich.table import Table
 
 from .timing import installed_environment
 
-NAMES = ("mobilenetv2", "resnet18", "bert-base", "gpt2-small")
+NAMES = ("training resnet18", "mobilenetv2", "resnet18", "bert-base", "gpt2-small")
+TRAINED_BATCH = 8
 Sample = Mapping[str, float]
 
 
-def ours(network: Any) -> dict[str, float]:
+def ours(make: Callable[[], Any]) -> dict[str, float]:
     """CPU time [s] of a session, and its phases."""
-    import popart_jax as popart
-
-    flow = popart.DataFlow(1, {network.logits: popart.AnchorReturnType("All")})
     started = time.process_time()
-    session = popart.InferenceSession(network.model, flow, popart.DeviceManager().createCpuDevice())
+    session = make()
     session.prepareDevice()
-    spent = time.process_time() - started
-    return {"total": spent, **session.timings}
+    return {"total": time.process_time() - started, **session.timings}
 
 
-def by_hand(network: Any) -> dict[str, float]:
+def by_hand(lowered: Any) -> dict[str, float]:
     """CPU time [s] of XLA."""
-    import jax
-
-    from .engines import options_by_hand
-
-    params = network.lay_out(network.params)
-    lowered = jax.jit(network.forward, compiler_options=options_by_hand(network)).lower(params, network.feed["x"])
     started = time.process_time()
     lowered.compile()
     return {"total": time.process_time() - started}
 
 
-SIDES: Mapping[str, Callable[[Any], dict[str, float]]] = {"ours": ours, "by_hand": by_hand}
+def inference(side: str, network: Any) -> dict[str, float]:
+    """A network at batch 1."""
+    import jax
+
+    import popart_jax as popart
+
+    from .engines import options_by_hand
+
+    if side == "ours":
+        flow = popart.DataFlow(1, {network.logits: popart.AnchorReturnType("All")})
+        return ours(lambda: popart.InferenceSession(network.model, flow, popart.DeviceManager().createCpuDevice()))
+    jitted = jax.jit(network.forward, compiler_options=options_by_hand(network))
+    return by_hand(jitted.lower(network.lay_out(network.params), network.feed["x"]))
+
+
+def training(side: str, network: Any) -> dict[str, float]:
+    """One step with momentum."""
+    from .training import batches, program_by_hand, training_model, training_session
+
+    data = batches(network, 1)
+    if side == "ours":
+        model, _, loss = training_model(network, data)
+        return ours(lambda: training_session(model, loss, 1, "sgd-m"))
+    program, state = program_by_hand(network, "sgd-m")
+    return by_hand(program.lower(state, data.x, data.y))
+
+
+SIDES = ("ours", "by_hand")
 
 
 def measure(side: str, name: str, bytecode: Path) -> Sample:
@@ -74,9 +92,12 @@ def measured_here(side: str, name: str) -> dict[str, float]:
 
     from . import networks
 
-    popart.InferenceSession  # noqa: B018 - the look-up imports it
+    _ = popart.InferenceSession, popart.TrainingSession  # the look-up imports them
     jax.devices()
-    return SIDES[side](networks.NETWORKS[name](1))
+    kind, network = name.split(" ") if " " in name else ("inference", name)
+    if kind == "training":
+        return training(side, networks.NETWORKS[network](TRAINED_BATCH))
+    return inference(side, networks.NETWORKS[network](1))
 
 
 def row(name: str, rounds: int) -> tuple[str, ...]:
@@ -101,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.side:
         print(json.dumps(measured_here(args.side, args.only)))
         return 0
-    table = Table("inference, batch 1", "ours (s)", "XLA by hand (s)", "ratio", "from, to", "phases (s)")
+    table = Table("batch 1; training 8", "ours (s)", "XLA by hand (s)", "ratio", "from, to", "phases (s)")
     with Live(table, console=Console(width=170)):  # rows as they come
         for name in NAMES:
             if args.only in name:

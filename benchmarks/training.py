@@ -45,15 +45,26 @@ def _optimizer(rule: str) -> popart.Optimizer:
     return popart.Adam({"defaultLearningRate": (ADAM_RATE, False)} | {k: (v, True) for k, v in values.items()})
 
 
-def ours_training(network: Network, data: Batches, rule: str) -> Call:
-    """`TrainingSession.run`; returns the loss of each step."""
+def training_model(network: Network, data: Batches) -> tuple[bytes, str, str]:
+    """The network with a loss on the labels of `data`: the model, and the names of the labels and of the loss."""
     builder = popart.Builder(network.model)
     label = builder.addInputTensor(popart.TensorInfo("INT32", list(data.y.shape[1:])), "label")
     probabilities = builder.aiOnnxOpset11.softmax([network.logits])
     loss = builder.aiGraphcore.nllloss([probabilities, label])
-    flow = popart.DataFlow(len(data.y), {loss: popart.AnchorReturnType("All")})
+    return builder.getModelProto(), label, loss
+
+
+def training_session(model: bytes, loss: str, steps: int, rule: str) -> popart.TrainingSession:
+    """A session that trains by a rule, and returns the loss of each step."""
+    flow = popart.DataFlow(steps, {loss: popart.AnchorReturnType("All")})
     device = popart.DeviceManager().createCpuDevice()
-    session = popart.TrainingSession(builder.getModelProto(), flow, loss, _optimizer(rule), device)
+    return popart.TrainingSession(model, flow, loss, _optimizer(rule), device)
+
+
+def ours_training(network: Network, data: Batches, rule: str) -> Call:
+    """`TrainingSession.run`; returns the loss of each step."""
+    model, label, loss = training_model(network, data)
+    session = training_session(model, loss, len(data.y), rule)
     return prepared_call(session, {"x": data.x, label: data.y}, loss)
 
 
@@ -90,8 +101,11 @@ def _loss(network: Network, params: Any, x: Any, y: Any) -> tuple[Any, dict[str,
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1).mean(), statistics
 
 
-def by_hand_training(network: Network, data: Batches, rule: str) -> Call:
-    """The same step by hand: value_and_grad, the update written out, scan over the batches, donated state."""
+def program_by_hand(network: Network, rule: str) -> tuple[Any, Any]:
+    """The same step by hand, jitted, and its first state: value_and_grad, the update written out, donated state.
+
+    The program takes the state, images and labels of all steps, and returns the state and the losses.
+    """
     update: Callable[..., tuple[Any, Any]] = {"sgd-m": _momentum, "adam": _adam}[rule]
 
     def step(state: Any, batch: tuple[jax.Array, jax.Array]):
@@ -115,8 +129,13 @@ def by_hand_training(network: Network, data: Batches, rule: str) -> Call:
 
     params = network.lay_out(network.params)
     zeros = [jax.tree.map(cast("Callable[..., jax.Array]", jnp.zeros_like), params) for _ in range(2)]
-    compiled = cast("Callable[..., tuple[Any, jax.Array]]", jax.jit(run, donate_argnums=0))
-    state: list[Any] = [(params, tuple(zeros) if rule == "adam" else zeros[0], jnp.float32(0))]
+    return jax.jit(run, donate_argnums=0), (params, tuple(zeros) if rule == "adam" else zeros[0], jnp.float32(0))
+
+
+def by_hand_training(network: Network, data: Batches, rule: str) -> Call:
+    """The program by hand, which keeps its state between calls."""
+    compiled, first = program_by_hand(network, rule)
+    state: list[Any] = [first]
 
     def call() -> np.ndarray:
         state[0], losses = compiled(state[0], data.x, data.y)
