@@ -1,4 +1,4 @@
-"""Convolutions of few channels and of single places: values and both orders of derivatives are XLA's own."""
+"""Convolutions of few channels, few places and single places: values and both orders of derivatives are XLA's."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from jax import lax
 
 from popart_jax import to_jax
-from popart_jax.lowering.kernels import few_channels, pointwise
+from popart_jax.lowering.kernels import few_channels, few_places, pointwise
 from popart_jax.lowering.kernels.correlation import correlation
+from popart_jax.ops.kernels import staying
 from popart_jax.ops.windows import window
 
 from ..platforms import ON_CPUS
@@ -42,6 +43,9 @@ def test_values_and_derivatives(name):
     def theirs(x, w):
         return lax.conv_general_dilated(x, w, strides, win.pads, None, dilations, names)
 
+    def as_rows(x, w):
+        return few_places.correlation(x, w, win)
+
     def ours(x, w):
         if set(kernel) == {1}:
             return pointwise._by_xla(x, w.reshape(w.shape[-2:]))
@@ -53,6 +57,7 @@ def test_values_and_derivatives(name):
         found, our_pull = jax.vjp(jax.jit(ours), x, w)
         g, dots = drawn(y.shape, 2), (drawn(x.shape, 3), drawn(w.shape, 4))
         pairs = [(found, y), *zip(our_pull(g), pull(g), strict=True)]
+        np.testing.assert_allclose(jax.jit(as_rows)(x, w), y, rtol=1e-11, atol=1e-11)
         both = [jax.jvp(jax.jit(f), (x, w), dots)[1] for f in (ours, theirs)]
         slopes = [jax.jit(lambda at, f=f: jax.vjp(f, *at)[1](g)) for f in (ours, theirs)]
         second = [jax.tree.leaves(jax.jvp(slope, ((x, w),), (dots,))[1]) for slope in slopes]
@@ -79,6 +84,20 @@ def test_which_layers_are_sums_of_shifted_data(data, weights, few):
 
 
 @ON_CPUS
+@pytest.mark.parametrize(
+    ("data", "weights", "few"),
+    [((1, 7, 7, 192), (3, 3, 192, 128), True), ((2, 7, 7, 192), (3, 3, 192, 128), False)],
+)
+def test_which_layers_are_one_product(data, weights, few):
+    win = window(data[1:-1], weights[:2], (1, 1), (1, 1), (1, 1, 1, 1), "NOTSET")
+    x, w = (jnp.asarray(drawn(shape), jnp.float32) for shape in (data, weights))
+    for known in (True, False):
+        with staying(known):
+            text = jax.jit(lambda *args: correlation(*args, None, 1, win)).lower(x, w).as_text()
+        assert ("dot_general" in text) == few
+
+
+@ON_CPUS
 def test_a_pool_does_not_compute_such_a_layer_again():
     text = """<ir_version: 8, opset_import: ["": 17]> g(float[1,1,12,12] x) => (float[1,4,6,6] y)
         <float[4,1,3,3] w = {%s}> { a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a)
@@ -90,12 +109,16 @@ def test_a_pool_does_not_compute_such_a_layer_again():
 
 
 @ON_CPUS
-def test_products_of_few_places_with_many_weights_are_left_to_the_library():
-    def text(places, filters):
-        x, w = jnp.ones((1, places, 320)), jnp.ones((320, filters))
-        return jax.jit(pointwise.product).lower(x, w).as_text()
-
-    assert "convolution" in text(3136, 24)
-    assert "dot_general" in text(49, 1280)
-    halves = jnp.ones((3136, 8), "bfloat16"), jnp.ones((8, 4), "bfloat16")
-    assert "dot_general" in jax.jit(pointwise.product).lower(*halves).as_text()
+@pytest.mark.parametrize(
+    ("places", "channels", "filters", "kind", "form"),
+    [
+        (3136, 320, 8, "float32", "convolution"),
+        (49, 320, 1280, "float32", "dot_general"),  # few places with many weights
+        (196, 256, 1024, "float32", "dot_general"),  # a large product
+        (800, 512, 255, "float32", "convolution"),  # the same with an odd number of filters
+        (3136, 8, 4, "bfloat16", "dot_general"),
+    ],
+)
+def test_large_products_are_left_to_the_library(places, channels, filters, kind, form):
+    x, w = jnp.ones((1, places, channels), kind), jnp.ones((channels, filters), kind)
+    assert form in jax.jit(pointwise.product).lower(x, w).as_text()

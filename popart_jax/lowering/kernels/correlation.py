@@ -27,7 +27,7 @@ from ...ops.gradients import pulled_back
 from ...ops.kernels import note_call, platform, weights_come_as_stored
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
-from . import few_channels, onednn, pointwise, stored_weights
+from . import few_channels, few_places, onednn, pointwise, stored_weights
 from .convolution import convolution
 from .depthwise_last import depthwise, with_channels
 from .either import either
@@ -93,6 +93,8 @@ def own(x: jax.Array, w: jax.Array, group: int, win: Window) -> jax.Array:
         return few_channels.correlation(x, w, win)
     if as_stored and known and group == 1 and stored_weights.suits_rows(x, w, win):
         return stored_weights.by_rows(x, w, win)
+    if known and few_places.suits(x, w, group, win):
+        return few_places.correlation(x, w, win)
     return convolution(x, w, group, tuple(win.strides), tuple(win.pads), tuple(win.dilations))
 
 
@@ -108,8 +110,8 @@ def suits_library(x: Any, w: Any, group: int, win: Window) -> bool:
     enough = places >= least and places * w.size >= products
     several = group == 1 or w.shape[-2] > 1
     wide = depthwise_ or _is_of_images(w, group) or (w.shape[-1] // group >= _FEW_FILTERS and several)
-    alone = few_channels.suits(x, w, group, win)
-    return bool(enough and wide and not alone and x.dtype == w.dtype == np.float32)
+    small = few_channels.suits(x, w, group, win) or few_places.suits(x, w, group, win)
+    return bool(enough and wide and not small and x.dtype == w.dtype == np.float32)
 
 
 def _many_products(w: Any, group: int, win: Window) -> int:
