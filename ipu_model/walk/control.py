@@ -6,6 +6,7 @@ Their bodies are walked by the walker that called this module, so the two import
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ipu_model import compat
@@ -61,7 +62,7 @@ def scan(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozense
         _stack(w, out, var, target, stack)
     _carry(w, frame, carried, outs[:n_carry], stack)
     w.close(frame)
-    return [_last(new, old) for new, old in zip(outs[:n_carry], carried, strict=True)] + stacks
+    return [_last(w, new, old) for new, old in zip(outs[:n_carry], carried, strict=True)] + stacks
 
 
 def _carried_value(w: Walker, i: int, var: Any) -> int:
@@ -97,13 +98,18 @@ def _stack(w: Walker, out: int, var: Any, target: int, stack: str) -> None:
 
 def _carry(w: Walker, frame: int, old: Sequence[int], new: Sequence[int], stack: str) -> None:
     for o, n in zip(old, new, strict=True):
-        if n not in (o, NO_VALUE):
-            w.carries.append(Carry(frame, o, n))
-            w.emit("loop_carry", stack, [n, o], [])
+        if n in (o, NO_VALUE) or w.values[n].streaming:
+            continue
+        if w.values[o].streaming:
+            w.write_back(n, w.values[o].shards)
+            continue
+        w.carries.append(Carry(frame, o, n))
+        w.emit("loop_carry", stack, [n, o], [])
 
 
-def _last(new: int, old: int) -> int:
-    return old if new == NO_VALUE else new
+def _last(w: Walker, new: int, old: int) -> int:
+    """What a carried value is after the loop; in streaming memory it stays where it is."""
+    return old if new == NO_VALUE or w.values[old].streaming else new
 
 
 def while_loop(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozenset[int]) -> list[int]:
@@ -132,7 +138,7 @@ def while_loop(w: Walker, eqn: Any, args: Sequence[int], stack: str, _: frozense
     outs = [next(found) if keep else NO_VALUE for keep in live]
     _carry(w, frame, carried, outs, stack)
     w.close(frame)
-    return [_last(new, old) for new, old in zip(outs, carried, strict=True)]
+    return [_last(w, new, old) for new, old in zip(outs, carried, strict=True)]
 
 
 def known_trips(eqn: Any, cond: Any, body: Any, n_cond: int, n_body: int) -> int | None:
@@ -189,15 +195,26 @@ def cond(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozense
         body, consts = compat.open_jaxpr(branch)
         frame = w.open("branch", f"{node_of(stack, 'cond')}[{k}]", 1, id(body))
         outs = w.body(body, [w.constant(c) for c in consts], args[1:], stack)
-        ins = [o for o in outs if o != NO_VALUE]
-        if ins:
-            w.emit("branch_result", stack, ins, results if k == 0 else [])
+        _end_branch(w, outs, results, stack, first=k == 0)
         w.close(frame)
         frames.append(frame)
     w.branches.append(tuple(frames))
     if len(frames) > 1:
         w.assumptions.append(f"{node_of(stack, 'cond')!r}: {len(frames)} branches, the most expensive one is counted")
     return results
+
+
+def _end_branch(w: Walker, outs: Sequence[int], results: Sequence[int], stack: str, *, first: bool) -> None:
+    """Hand over the results of a branch; those in streaming memory stay there."""
+    given = [(o, r) for o, r in zip(outs, results, strict=True) if o != NO_VALUE]
+    for o, r in given:
+        if first and w.values[o].streaming:
+            w.values[r] = replace(w.values[r], on_chip=False, shards=w.values[o].shards, role=w.values[o].role)
+        elif w.values[r].streaming and not w.values[o].streaming:
+            w.write_back(o, w.values[r].shards)
+    ins = [o for o, r in given if not w.values[r].streaming]
+    if ins:
+        w.emit("branch_result", stack, ins, [r for r in results if not w.values[r].streaming] if first else [])
 
 
 def call(w: Walker, eqn: Any, args: Sequence[int], stack: str, to_host: frozenset[int]) -> list[int]:

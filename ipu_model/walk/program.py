@@ -103,6 +103,11 @@ class Value:
         return self.role != "stream" and self.on_chip
 
     @property
+    def streaming(self) -> bool:
+        """Whether it lies in streaming memory."""
+        return self.role != "stream" and not self.on_chip
+
+    @property
     def gathered(self) -> bool:
         """Whether the value must be gathered for use: sharded weights; sharded optimizer state is used as shards."""
         return self.shards > 1 and self.role == "weight"

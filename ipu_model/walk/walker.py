@@ -12,7 +12,7 @@ from ipu_model import compat
 from ipu_model.checks import check_kind
 from ipu_model.options import ModelOptions
 from ipu_model.placement import EVERYTHING_HERE, Argument, Placement
-from ipu_model.walk import control, scope
+from ipu_model.walk import control, scope, streaming
 from ipu_model.walk.program import NO_VALUE, Carry, Frame, Op, Program, Step, Tensor, Value, tensor
 
 #: Parameters that say how XLA runs an equation, not what it computes.
@@ -44,19 +44,19 @@ def walk(
     opened = compat.without_dead_code(opened)
     walker = Walker(is_leaf, placement, options or ModelOptions())
     arguments = _complete(inputs, len(opened.invars), "input")
-    results = _complete(outputs, len(opened.outvars), "output")
+    results = _written_over(_complete(outputs, len(opened.outvars), "output"), arguments)
     constants = [walker.constant(c) for c in consts]
     ids = [walker.argument(v, a) for v, a in zip(opened.invars, arguments, strict=True)]
     streamed = frozenset(i for i, a in enumerate(results) if a.role == "stream")
     outs = walker.body(opened, constants, ids, "", streamed)
     outs = walker.finish(outs, results)
     for old, argument in zip(ids, arguments, strict=True):
-        if (argument.donated_to or 0) >= max(1, len(outs)):
-            raise ValueError(f"{argument} is donated to an output that the program has not; it has {len(outs)}")
         new = NO_VALUE if argument.donated_to is None else outs[argument.donated_to]
         if new not in (old, NO_VALUE):
             walker.carries.append(Carry(0, old, new))
     walker.close(0)
+    if walker.writes:
+        streaming.with_writes(walker, walker.writes)
     return Program(
         walker.steps,
         walker.values,
@@ -77,6 +77,18 @@ def _complete(given: Sequence[Argument], count: int, word: str) -> tuple[Argumen
     for i, argument in enumerate(given):
         check_kind(f"{word}s[{i}]", argument, Argument, "an ipu_model.Argument")
     return tuple(given) + tuple(Argument(f"{word}{i}") for i in range(len(given), count))
+
+
+def _written_over(results: Sequence[Argument], arguments: Sequence[Argument]) -> tuple[Argument, ...]:
+    """The results; those that are written over an input lie where that lies."""
+    found = list(results)
+    for argument in arguments:
+        at = argument.donated_to
+        if at is not None and at >= len(found):
+            raise ValueError(f"{argument} is donated to an output that the program has not; it has {len(found)}")
+        if at is not None:
+            found[at] = replace(found[at], location=argument.location)
+    return tuple(found)
 
 
 def _is_literal(eqn: Any, args: Sequence[int]) -> bool:
@@ -104,9 +116,11 @@ class Walker:
         self._kept: list[Any] = []
         self.callers: tuple[Any, ...] = ()  # equations of the calls that are open, innermost first
         self._fetched: dict[int, int] = {}
+        self._copied: dict[int, int] = {}
         self._backward: set[int] = set()
         self._viewed: dict[int, int] = {}
         self.unread: set[Any] = set()  # results of loops that nothing reads
+        self.writes: list[streaming.WriteBack] = []
 
     # -- values ---------------------------------------------------------------------------------------------------
     def new(self, t: Tensor, **facts: Any) -> int:
@@ -217,7 +231,12 @@ class Walker:
         self.unread |= compat.unread(jaxpr)
         for eqn in jaxpr.eqns:
             self.equation(eqn, env, scope.join(stack, compat.name_stack(eqn)), to_host)
-        return [self.read(env, v) for v in jaxpr.outvars]
+        return [self._resting(self.read(env, v)) for v in jaxpr.outvars]
+
+    def _resting(self, i: int) -> int:
+        """The value itself; of a copy of a tensor in streaming memory that tensor."""
+        source = self._copied.get(i, i)
+        return source if source != NO_VALUE and self.values[source].streaming else i
 
     def read(self, env: dict[Any, int], atom: Any) -> int:
         """The number of the value that a variable stands for; a literal has none."""
@@ -241,6 +260,10 @@ class Walker:
             seen = self.new(self.tensor(eqn.outvars[0].aval), role="stream", name=self.values[args[0]].name)
             self._viewed[seen] = args[0]
             env[eqn.outvars[0]] = seen
+            return
+        moved = streaming.part_moved(self, eqn, args, stack)
+        if moved is not None:
+            env.update(zip(eqn.outvars, moved, strict=True))
             return
         for atom, i in zip(eqn.invars, args, strict=True):
             if i != NO_VALUE and not self.values[i].whole:
@@ -277,12 +300,17 @@ class Walker:
             self.emit("reshape", stack, [base], [here])
             return here
         here = self._fetched[i] = self.new(source.tensor, name=source.name)
+        self._copied[here] = i
         if not source.on_device:
             kind = "host_read" if source.role == "stream" else "remote_read"
             self.emit(kind, stack, [i], [here], params={"shards": source.shards})
         if source.gathered:
             self.emit("all_gather", stack, [i], [here], params={"axis_size": source.shards})
         return here
+
+    def write_back(self, i: int, shards: int) -> None:
+        """Let a value replace one in streaming memory at the end of the open frame."""
+        self.writes.append(streaming.WriteBack(i, shards, self.frame))
 
     def _within(self, frame: int) -> bool:
         """Whether the walk is inside a frame."""
@@ -292,13 +320,15 @@ class Walker:
         return now == frame
 
     def finish(self, outs: list[int], results: Sequence[Argument]) -> list[int]:
-        """Streamed results that were not sent from inside a loop are sent at the end."""
-        for i, result in zip(outs, results, strict=True):
-            if i == NO_VALUE:
-                continue
-            if result.role == "stream" and self.values[i].role != "stream":
-                self.emit("host_write", result.name, [i], [])
-            elif not result.location.on_chip and self.values[i].on_device:
-                shards = self.options.replicas if result.location.sharded else 1
-                self.emit("remote_write", result.name, [i], [], params={"shards": shards})
-        return outs
+        """Results that were not sent from inside a loop are sent at the end, or lie in streaming memory."""
+        return [i if i == NO_VALUE else self._sent(i, result) for i, result in zip(outs, results, strict=True)]
+
+    def _sent(self, i: int, result: Argument) -> int:
+        value, location = self.values[i], result.location
+        if result.role == "stream" and value.role != "stream":
+            self.emit("host_write", result.name, [i], [])
+        elif not location.on_chip and value.on_device:
+            shards = self.options.replicas if location.sharded else 1
+            self.write_back(i, shards)
+            return self.new(value.tensor, role=result.role, name=result.name, on_chip=False, shards=shards)
+        return i

@@ -9,6 +9,7 @@ import cbor2
 import numpy as np
 import pytest
 
+import ipu_model
 import popart_jax as popart
 from ipu_model import pva
 
@@ -223,3 +224,29 @@ def test_engine_options_of_the_environment_that_cannot_be_read(monkeypatch, give
     made, _ = session()
     with pytest.raises(popart.poplar_exception, match=told):
         made.prepareDevice()
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_optimizer_state_off_chip_is_read_and_written_for_each_batch(batches):
+    def host_bytes(off_chip):
+        b = popart.Builder()
+        x = b.addInputTensor(popart.TensorInfo("FLOAT", [4, 64]))
+        w = b.addInitializedInputTensor(np.zeros((64, 64), np.float32), "w")
+        loss = b.aiGraphcore.identityloss([b.aiOnnx.matmul([x, w])])
+        options = popart.SessionOptions()
+        if off_chip:
+            options.optimizerStateTensorLocationSettings.location.storage = popart.TensorStorage.OffChip
+            options.optimizerStateTensorLocationSettings.minElementsForOffChip = 0
+        made = popart.TrainingSession(
+            fnModel=b.getModelProto(),
+            dataFlow=popart.DataFlow(batches, {loss: popart.AnchorReturnType("Final")}),
+            loss=loss,
+            optimizer=popart.Adam({"defaultLearningRate": (0.1, True)}),  # two states
+            userOptions=options,
+            deviceInfo=popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 1472}),
+        )
+        made.prepareDevice()
+        chip = ipu_model.get_target("mk2")
+        return made.getReport().model.cycles.host / chip.clock_hz * chip.streaming_bytes_per_second
+
+    assert host_bytes(True) - host_bytes(False) == pytest.approx(batches * 2 * 2 * 4 * 64 * 64, rel=0.01)
