@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +23,8 @@ LIBRARIES = (str(Path(jax.__file__).parent), str(Path(__file__).parent))
 
 
 def open_jaxpr(jaxpr: Any) -> tuple[Any, tuple[Any, ...]]:
-    """``(jaxpr with .eqns, constants)`` of an open or closed jaxpr."""
+    """``(jaxpr with .eqns, constants)`` of an open or closed jaxpr, or of a traced function, which holds one."""
+    jaxpr = jaxpr.jaxpr if isinstance(jaxpr, jax.stages.Traced) else jaxpr
     consts = tuple(getattr(jaxpr, "consts", ()))
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     return inner, consts
@@ -63,6 +65,13 @@ def without_dead_carries(
         live = more
     left, _ = partial_eval.dce_jaxpr(body, live, instantiate=True)
     return left, live
+
+
+def argument_names(jaxpr: Any) -> list[str]:
+    """What the inputs of a traced function are called: its parameters, and places in them (``params['w'][0]``)."""
+    opened, _ = open_jaxpr(jaxpr)
+    names = getattr(opened.debug_info, "arg_names", None) or ()
+    return [name or f"input{k}" for k, (name, _) in enumerate(zip_longest(names, opened.invars))]
 
 
 def is_jaxpr(value: Any) -> bool:

@@ -11,6 +11,8 @@ from ipu_model.checks import check_between, check_choice, check_sizes
 
 Role = Literal["weight", "optimizer_state", "stream", "input", "constant"]
 ROLES: tuple[Role, ...] = get_args(Role)
+Phase = Literal["forward", "backward", "update"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class NodePlacement:
         is priced keeps them (programs that use `jax.checkpoint` show it themselves).
     io_tiles : bool
         True when the node runs on the IO tiles.
+    phase : {"forward", "backward", "update"}, optional
+        The pass that the node belongs to, for programs whose gradients are nodes; by default as JAX differentiated it.
     operator : str
         The operator type in the caller's graph, for the report; empty when it has none.
     """
@@ -42,6 +46,7 @@ class NodePlacement:
     available_memory: float | None = None
     recompute: bool | None = None
     io_tiles: bool = False
+    phase: Phase | None = None
     operator: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +58,8 @@ class NodePlacement:
             check_choice(what, "partials", self.partials)
         if self.available_memory is not None:
             check_between(what, 0.0, 1.0, available_memory=self.available_memory)
+        if self.phase is not None:
+            check_choice(what, "phase", self.phase, PHASES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import reprlib
 from collections.abc import Callable, Sequence
-from typing import Any, cast
-
-import jax
+from typing import Any
 
 from ipu_model import compat
 from ipu_model import target as targets
@@ -25,7 +22,7 @@ from ipu_model.report.build import build
 from ipu_model.report.report import Report
 from ipu_model.schedule import timing
 from ipu_model.target import Target
-from ipu_model.tracing import tracing
+from ipu_model.traced import name_of, traced
 from ipu_model.walk import Program, walk
 
 PLACEMENTS = "an ipu_model.Placement"
@@ -46,7 +43,7 @@ def profile(
     Parameters
     ----------
     fn : callable
-        Any function that JAX can trace.
+        Any function that JAX can trace. Arguments that `jax.jit` donates are written over by results.
     *args : arrays or jax.ShapeDtypeStruct, or trees of them
         Example arguments; only shapes and types matter, nothing is computed. Where a tree holds other things too, as
         modules hold their activations, those stay as they are.
@@ -64,57 +61,10 @@ def profile(
     """
     options = _options(options, settings)
     if not settings.get("name") and options.name == ModelOptions.name:
-        options = _options(options, {"name": _name(fn)})
-    with tracing():
-        closed = _traced(fn, args)
-    named = (*inputs, *_arguments(fn, args)[len(inputs) :])
+        options = _options(options, {"name": name_of(fn)})
+    closed, arguments = traced(fn, args)
+    named = (*inputs, *arguments[len(inputs) :])
     return profile_jaxpr(closed, target=target, placement=placement, options=options, inputs=named, outputs=outputs)
-
-
-def _name(fn: Callable[..., Any]) -> str:
-    """The name of a function, or of the class of a callable object, also inside of `jax.vmap`."""
-    name = getattr(fn, "__name__", "")
-    return type(getattr(fn, "__wrapped__", fn)).__name__ if not name or name.startswith("<unnamed") else name
-
-
-def _is_array(leaf: Any) -> bool:
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
-
-
-def _is_data(leaf: Any) -> bool:
-    return _is_array(leaf) or isinstance(leaf, bool | int | float | complex)
-
-
-def _data(leaves: Sequence[Any]) -> list[int]:
-    """Places of what is traced: of all leaves, or of the arrays where others are there that can't be."""
-    keep = _is_data if all(map(_is_data, leaves)) else _is_array
-    return [at for at, leaf in enumerate(leaves) if keep(leaf)]
-
-
-def _traced(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-    leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(tuple(args)))
-    places = _data(leaves)
-    if len(places) == len(leaves):
-        return jax.make_jaxpr(fn)(*args)
-
-    def call(*data: Any) -> Any:
-        given = dict(zip(places, data, strict=True))
-        return fn(*jax.tree.unflatten(tree, [given.get(at, leaf) for at, leaf in enumerate(leaves)]))
-
-    return jax.make_jaxpr(call)(*(leaves[at] for at in places))
-
-
-def _arguments(fn: Callable[..., Any], args: Sequence[Any]) -> list[Argument]:
-    """Each array among the arguments by its parameter and its place in that: ``params['w'][0]``."""
-    try:
-        bound = inspect.signature(fn).bind(*args).arguments
-    except (TypeError, ValueError):  # a built-in without a signature
-        return []
-    leaves = cast("list[tuple[Any, Any]]", jax.tree.flatten_with_path(tuple(bound.values()))[0])
-    names = list(bound)
-    paths = [leaves[at][0] for at in _data([leaf for _, leaf in leaves])]
-    places = [(int(at.idx), jax.tree_util.keystr(tuple(path))) for at, *path in paths]
-    return [Argument(names[place] + path) for place, path in places]
 
 
 def profile_jaxpr(

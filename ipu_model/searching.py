@@ -16,14 +16,12 @@ from dataclasses import dataclass, field
 from itertools import chain, permutations
 from typing import Any, cast
 
-import jax
-
 from ipu_model.checks import check_between, check_kind, check_sizes
 from ipu_model.options import ModelOptions
 from ipu_model.profiling import profile_jaxpr
 from ipu_model.report.report import Report
 from ipu_model.target import Target
-from ipu_model.tracing import tracing
+from ipu_model.traced import name_of, traced
 
 Sizes = dict[str, Any]
 Figure = Callable[[Report], float]
@@ -260,10 +258,9 @@ class _Planner:
         if not parts or not callable(parts[0]):
             raise TypeError(f"search: the function returned {given!r:.80}, expected a report or (fn, *args)")
         fn, *args = parts
-        options = ModelOptions(name=getattr(fn, "__name__", "program"))
-        with tracing():
-            traced = jax.make_jaxpr(fn)(*args)
-        return profile_jaxpr(traced, target=self.target, options=options, levers=False)
+        jaxpr, inputs = traced(fn, args)
+        options = ModelOptions(name=name_of(fn))
+        return profile_jaxpr(jaxpr, target=self.target, options=options, inputs=inputs, levers=False)
 
     def best(self) -> Found:
         tried = tuple(self.tried.values())

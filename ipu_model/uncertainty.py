@@ -16,8 +16,9 @@ SORTS: Mapping[str, str] = {
     "conv_general_dilated": "conv", "dot_general": "gemm", "ragged_dot": "gemm", "gather": "embedding",
     "scatter": "embedding", "scatter-add": "embedding", "dynamic_slice": "embedding",
     "dynamic_update_slice": "embedding", "cholesky": "matrix_solver", "triangular_solve": "matrix_solver",
-    "select_and_scatter_add": "pooling", "select_and_gather_add": "pooling", "psum": "exchange",
-    "all_gather": "exchange", "reduce_scatter": "exchange", "all_to_all": "exchange", "ppermute": "exchange",
+    "select_and_scatter_add": "pooling", "select_and_gather_add": "pooling", "reduce_precision": "",
+    **dict.fromkeys(("psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant", "reduce_scatter",
+                     "all_to_all", "ppermute"), "exchange"),
 }  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def sort_of(primitive: str) -> str:
     """The published operation that a JAX primitive is most like; empty for those bound by memory."""
     if primitive.startswith("reduce_window"):
         return "pooling"
-    return "reduction" if primitive.startswith(("reduce_", "arg")) else SORTS.get(primitive, "")
+    return SORTS.get(primitive, "reduction" if primitive.startswith(("reduce_", "arg")) else "")
 
 
 def of_program(steps: Iterable[tuple[str, float]], quantity: str = "cycles") -> Uncertainty | None:

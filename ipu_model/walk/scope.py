@@ -6,8 +6,9 @@ import dataclasses
 import functools
 from dataclasses import dataclass
 
-FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
-PHASES = (FORWARD, BACKWARD, UPDATE)
+from ipu_model.placement import PHASES as PHASES
+
+FORWARD, BACKWARD, UPDATE = PHASES
 NODE_MARK = "onnx["
 UPDATE_SCOPE = "update"
 
@@ -53,9 +54,9 @@ def read(stack: str) -> Scope:
 
 
 @functools.lru_cache(maxsize=10_000)
-def in_backward(where: Scope) -> Scope:
-    """The same place, counted to the backward pass."""
-    return dataclasses.replace(where, phase=BACKWARD)
+def in_phase(where: Scope, phase: str) -> Scope:
+    """The same place, counted to a phase."""
+    return dataclasses.replace(where, phase=phase)
 
 
 def join(outer: str, inner: str) -> str:

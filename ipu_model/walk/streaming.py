@@ -5,15 +5,34 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ipu_model.walk import scope
-from ipu_model.walk.program import NO_VALUE, Frame, Step
-
-if TYPE_CHECKING:
-    from ipu_model.walk.walker import Walker
+from ipu_model.walk.program import NO_VALUE, Frame, Step, Tensor, Value
 
 READS, WRITES = frozenset(("slice", "dynamic_slice")), frozenset(("dynamic_update_slice",))
+
+
+class _Walk(Protocol):
+    """What is needed here of a walk."""
+
+    values: list[Value]
+    frames: list[Frame]
+    steps: list[Step]
+    frame: int
+
+    def new(self, t: Tensor, **facts: Any) -> int: ...
+    def tensor(self, aval: Any) -> Tensor: ...
+    def fetch(self, i: int, stack: str) -> int: ...
+    def emit(
+        self,
+        primitive: str,
+        stack: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        shapes: Sequence[Tensor] = (),
+        params: dict[str, Any] | None = None,
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +44,7 @@ class WriteBack:
     frame: int
 
 
-def part_moved(w: Walker, eqn: Any, args: Sequence[int], stack: str) -> list[int] | None:
+def part_moved(w: _Walk, eqn: Any, args: Sequence[int], stack: str) -> list[int] | None:
     """The result of an equation that reads or writes a part of a tensor in streaming memory; None for any other."""
     name = eqn.primitive.name
     if name not in READS | WRITES or args[0] == NO_VALUE:
@@ -43,7 +62,7 @@ def part_moved(w: Walker, eqn: Any, args: Sequence[int], stack: str) -> list[int
     return [w.new(result, role=source.role, name=source.name, on_chip=False, shards=source.shards)]
 
 
-def with_writes(w: Walker, writes: Sequence[WriteBack]) -> None:
+def with_writes(w: _Walk, writes: Sequence[WriteBack]) -> None:
     """Add the steps of writes, each behind the step that makes the value: until then it takes memory of the tiles."""
     makers = {value: at for at, step in enumerate(w.steps) for value in step.outputs}
     added = sorted((_place(w, write, makers) for write in writes), key=lambda row: row[0])
@@ -60,7 +79,7 @@ def with_writes(w: Walker, writes: Sequence[WriteBack]) -> None:
     ]
 
 
-def _place(w: Walker, write: WriteBack, makers: dict[int, int]) -> tuple[int, Step]:
+def _place(w: _Walk, write: WriteBack, makers: dict[int, int]) -> tuple[int, Step]:
     """A write, and before which step it goes: behind the maker of its value, or behind the loop that holds that."""
     if write.value in makers:
         at = makers[write.value] + 1

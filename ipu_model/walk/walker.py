@@ -130,6 +130,9 @@ class Walker:
 
     def argument(self, var: Any, a: Argument) -> int:
         """Add an argument of the program where its description places it, and return its number."""
+        shape = getattr(var.aval, "shape", ())
+        if not all(isinstance(size, int) for size in shape):
+            raise ValueError(f"input {a.name!r} has the sizes {shape}, expected numbers: a symbol has no price")
         shards = self.options.replicas if a.location.sharded else 1
         return self.new(self.tensor(var.aval), role=a.role, name=a.name, on_chip=a.location.on_chip, shards=shards)
 
@@ -183,8 +186,11 @@ class Walker:
     def where(self, stack: str, inputs: Sequence[int]) -> scope.Scope:
         """Scope of a step; glue without a node of its own belongs to the backward pass when it reads gradients."""
         found = scope.read(stack)
-        if found.phase == scope.FORWARD and not found.node and not self._backward.isdisjoint(inputs):
-            return scope.in_backward(found)
+        if found.node:
+            said = self.placement.of(found.node).phase
+            return found if said is None else scope.in_phase(found, said)
+        if found.phase == scope.FORWARD and not self._backward.isdisjoint(inputs):
+            return scope.in_phase(found, scope.BACKWARD)
         return found
 
     def operation(
@@ -283,6 +289,9 @@ class Walker:
         """Parameters of a collective with the size of its axis added."""
         if name not in control.COLLECTIVES:
             return params
+        groups = params.get("axis_index_groups")
+        if groups:
+            return {**params, "axis_size": len(groups[0])}
         axes = params.get("axes") or params.get("axis_name") or ()
         size = 1
         for axis in cast("Sequence[Any]", axes) if isinstance(axes, (tuple, list)) else (axes,):

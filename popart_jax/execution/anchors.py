@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -14,11 +15,13 @@ from .program import Anchor, Structure, Type
 Buffers = dict[str, Any]
 
 
+@jax.named_scope("anchors")
 def empty(anchors: Collection[Anchor], types: Mapping[str, Type], structure: Structure) -> Buffers:
     """A zeroed buffer of shape [slots, *shape] per anchor."""
     return {a.name: jnp.zeros((a.slots(structure), *types[a.source].shape), types[a.source].dtype) for a in anchors}
 
 
+@jax.named_scope("anchors")
 def record(
     buffers: Buffers, anchors: Collection[Anchor], values: Mapping[str, Any], counter: Any, repeat: int = 1
 ) -> Buffers:

@@ -89,7 +89,15 @@ def loop(body: Callable[..., Any], carry: Any, streams: Tensors, length: int) ->
     """Run `body(carry, (index, slice))` over the leading dimension of the streams; a single pass needs no loop."""
     if length == 1:
         return body(carry, (0, streams))[0]
-    return lax.scan(body, carry, (jnp.arange(length), streams))[0]
+    with jax.named_scope("counter"):
+        counts = jnp.arange(length)
+    return lax.scan(body, carry, (counts, streams))[0]
+
+
+@jax.named_scope("counter")
+def _micro_batch(counter: Any, a: Any) -> Any:
+    """The number in the run of micro-batch `a` of a batch."""
+    return counter + a
 
 
 @dataclass(frozen=True)
@@ -107,10 +115,12 @@ class _Batch:
 
     def __init__(self, program: Program, fixed: Tensors, hyper: Any) -> None:
         self.program, self.fixed, self.hyper = program, fixed, hyper
-        self.scalars_shown = {name: hyper[place] for name, place in program.scalars.items()}
+        with jax.named_scope("hyperparameters"):
+            self.scalars_shown = {name: hyper[place] for name, place in program.scalars.items()}
 
     def batch(self, carried: Tensors, buffers: Tensors, index: Any, streams: Tensors) -> tuple[Tensors, Tensors]:
-        counter = index * self.program.structure.accumulation
+        with jax.named_scope("counter"):
+            counter = index * self.program.structure.accumulation
         training = self.program.training
         if training is None:
             return self._forward_only(carried, buffers, counter, streams)
@@ -152,7 +162,8 @@ class _Batch:
             working = update.accumulate(training, working, result.gradients, opened.scalars, a, rounding)
             state = {**self.fixed, **carried, **update.accumulators(training, working, a)}
             seen = {**result.values, **opened.shown, **counted, **self._plain(state)}
-            return (carried, working, counts, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
+            buffers = buffers_of.record(buffers, program.anchors, seen, _micro_batch(counter, a))
+            return (carried, working, counts, buffers), None
 
         start = (carried, opened.working, scaling.start(), buffers)
         carried, working, counts, buffers = loop(body, start, streams, program.structure.accumulation)
@@ -180,7 +191,7 @@ class _Batch:
             (carried, buffers), (a, streams) = carry, x
             carried, result = self._micro(carried, streams, None)
             seen = {**result.values, **self._plain({**self.fixed, **carried})}
-            return (carried, buffers_of.record(buffers, program.anchors, seen, counter + a)), None
+            return (carried, buffers_of.record(buffers, program.anchors, seen, _micro_batch(counter, a))), None
 
         return loop(body, (carried, buffers), streams, program.structure.accumulation)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -107,6 +108,7 @@ def _counted(gradient: Any, edge: float) -> Any:
     return jnp.stack([small, jnp.uint32(gradient.size) - small])
 
 
+@jax.named_scope("loss scale")
 def begin(training: Training, carried: Mapping[str, Any], hyper: Any) -> Scaling:
     """Loss scale of a batch."""
     scale = hyper[training.loss_scale]

@@ -128,10 +128,11 @@ def _differentiate(
         loss, pull, found = recomputing_vjp(forward, weights, probes, resident=resident)
     else:
         loss, pull, found = cast("tuple[Any, Pull, Any]", jax.vjp(forward, weights, probes, has_aux=True))
-    scale = jnp.asarray(loss_scale).astype(loss.dtype)
+    with jax.named_scope("loss scale"):
+        seed = jnp.broadcast_to(jnp.asarray(loss_scale).astype(loss.dtype), loss.shape)
     with jax.named_scope("backward"):
-        of_weights, of_probes = pull(jnp.broadcast_to(scale, loss.shape))
-    gradients = {**of_weights, **of_probes, training.loss: jnp.broadcast_to(scale, loss.shape)}
+        of_weights, of_probes = pull(seed)
+    gradients = {**of_weights, **of_probes, training.loss: seed}
     shown = shown_gradients(program, {t: gradients[t] for t in of_gradients})
     return Result(of_weights, _pick(found, program.copies), {**found, **shown})
 

@@ -20,6 +20,7 @@ _WEIGHT = "weight"  # key of the weight beside the roles of its state
 _COMBINED = "Accl___"  # accumulator and velocity in one; its later states in an update have names of their own
 
 
+@jax.named_scope("hyperparameters")
 def scalars_of(training: Training, hyper: Any, factor: Any = None, ratio: Any = None) -> dict[str, dict[str, Any]]:
     """Scalars of every weight, taken from the vector of hyperparameters.
 
@@ -39,6 +40,7 @@ def _scalars_of(training: Training, weight: str, hyper: Any, factor: Any) -> dic
     return scalars
 
 
+@jax.named_scope("accumulate gradients")
 def start(program: Program, training: Training, carried: Mapping[str, Any]) -> Working:
     """State of every rule at the start of a batch."""
     return {
@@ -47,6 +49,7 @@ def start(program: Program, training: Training, carried: Mapping[str, Any]) -> W
     }
 
 
+@jax.named_scope("accumulate gradients")
 def accumulate(
     training: Training, working: Working, gradients: Mapping[str, Any], scalars: Any, index: Any, rounding: Any = None
 ) -> Working:

@@ -113,10 +113,14 @@ def find(node: ir.Node, opsets: Mapping[str, int], *, popart: bool = False) -> L
 
 
 def label(node: ir.Node) -> str:
-    """Name of a node for people and profiles: its own name, else operator type and first output."""
+    """Name of a node for people and profiles: its own name, else operator type and first output.
+
+    The Builder's outputs begin with the type themselves.
+    """
     if node.name:
         return node.name
-    return f"{node.op_type}:{next((v.name for v in node.outputs if v.name), '')}"
+    output = next((v.name for v in node.outputs if v.name), "")
+    return output if output.startswith(f"{node.op_type}:") else f"{node.op_type}:{output}"
 
 
 def containing(graph: ir.Graph) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Collectives over the named axis "replica", also within groups of replicas.
 
 `vmap` refuses `axis_index_groups`, so a group's collective gathers over the whole axis and each replica keeps the part
-of its group; for the whole axis JAX's own collectives are used. Outside the axis there is one replica.
+of its group; for the whole axis, and where an IPU is priced, JAX's own collectives are used. Outside the axis there is
+one replica.
 """
 
 from __future__ import annotations
@@ -46,6 +47,19 @@ class Groups:
     def whole(self) -> bool:
         """Whether one group holds every replica."""
         return self.size == replica_count()
+
+    @property
+    def direct(self) -> bool:
+        """Whether JAX's own collectives serve these groups: `vmap` has them for the whole axis only."""
+        return self.size > 1 and (self.whole or platform() == IPU)
+
+    def replicas(self) -> list[list[int]] | None:
+        """The members of each group; None where one holds every replica."""
+        if self.whole:
+            return None
+        span = self.size * self.stride
+        firsts = [base + at for base in range(0, replica_count(), span) for at in range(self.stride)]
+        return [list(range(first, first + span, self.stride)) for first in firsts]
 
     def position(self) -> Any:
         """Place of this replica in its group."""
@@ -98,7 +112,7 @@ _REDUCERS: tuple[Callable[[jax.Array], jax.Array], ...] = (
     lambda x: jnp.square(x).sum(0, dtype=x.dtype),
 )
 """Reduction over the leading axis, by number of PopART's CollectiveOperator (Add, Mean, Mul, Min, Max, ...)."""
-_DIRECT: dict[int, Callable[[Array, str], jax.Array]] = {0: lax.psum, 1: lax.pmean, 3: lax.pmin, 4: lax.pmax}
+_DIRECT: dict[int, Callable[..., jax.Array]] = {0: lax.psum, 1: lax.pmean, 3: lax.pmin, 4: lax.pmax}
 ADD, MEAN, LOCAL = 0, 1, 8
 
 
@@ -106,8 +120,10 @@ def gather(x: Array, groups: Groups) -> jax.Array:
     """Values of the group's members, stacked along a new leading axis."""
     if groups.size == 1:
         return jnp.asarray(x)[None]
+    if groups.direct:
+        return cast("jax.Array", lax.all_gather(x, AXIS, axis_index_groups=groups.replicas()))
     everyone = cast("jax.Array", lax.all_gather(x, AXIS))
-    return everyone if groups.whole else everyone[groups.members()]
+    return everyone[groups.members()]
 
 
 def all_reduce(x: Array, operator: int = 0, groups: Groups | None = None) -> Array:
@@ -118,8 +134,8 @@ def all_reduce(x: Array, operator: int = 0, groups: Groups | None = None) -> Arr
     if not 0 <= operator < len(_REDUCERS):
         raise popart_exception(f"Unknown collective operator {operator}.")
     x = _sent(x)
-    if groups.size > 1 and groups.whole and operator in _DIRECT:
-        return _DIRECT[operator](_wide(x), AXIS).astype(x.dtype)
+    if groups.direct and operator in _DIRECT:
+        return _DIRECT[operator](_wide(x), AXIS, axis_index_groups=groups.replicas()).astype(x.dtype)
     return _REDUCERS[operator](gather(x, groups))
 
 
@@ -129,7 +145,12 @@ def _sent(x: Array) -> Array:
 
 
 def _wide(x: Array) -> Array:
-    """16-bit floats in single precision: rounded once, a sum hardly depends on how replicas share devices."""
+    """16-bit floats in single precision: rounded once, a sum hardly depends on how replicas share devices.
+
+    IPUs send them as they are.
+    """
+    if platform() == IPU:
+        return x
     return x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize == 2 else x
 
 
@@ -142,9 +163,11 @@ def reduce_scatter(x: jax.Array, operator: int = 0, groups: Groups | None = None
     """Slice, for one member, of the flattened reduction, padded with zeros to a multiple of the group's size."""
     groups = groups or Groups(replica_count())
     part = -(-x.size // groups.size)
-    flat = jnp.pad(x.reshape(-1), (0, part * groups.size - x.size))
-    if operator == 0 and groups.size > 1 and groups.whole:
-        return cast("jax.Array", lax.psum_scatter(_wide(_sent(flat)), AXIS, tiled=True)).astype(x.dtype)
+    missing = part * groups.size - x.size
+    flat = jnp.pad(x.reshape(-1), (0, missing)) if missing else x.reshape(-1)
+    if operator == 0 and groups.direct:
+        found = lax.psum_scatter(_wide(_sent(flat)), AXIS, tiled=True, axis_index_groups=groups.replicas())
+        return cast("jax.Array", found).astype(x.dtype)
     return lax.dynamic_slice_in_dim(all_reduce(flat, operator, groups), groups.position() * part, part)
 
 

@@ -43,6 +43,7 @@ class Graph(CreatedHooks):
     _by_ref_inputs: set[Tensor]
     _topo_cons: TopoCons
     _can_autodiff: bool
+    _is_gradient: bool  # made by autodiff
 
     def __init__(self) -> None:
         raise TypeError("Cannot create popxl.graph.Graph instances using the constructor.")
@@ -58,6 +59,7 @@ class Graph(CreatedHooks):
         self._topo_cons = TopoCons()
         self._clear_hooks()
         self._can_autodiff = True
+        self._is_gradient = False
         return self
 
     @classmethod

@@ -101,3 +101,12 @@ def test_a_device_with_one_memory_moves_nothing_together_and_claims_no_errors_of
     assert report.uncertainty() is None
     assert "within" not in report.explain()
     assert "IPU" not in str(report)
+
+
+@pytest.mark.parametrize(
+    ("primitive", "sort"),
+    [("reduce_sum", "reduction"), ("argmax", "reduction"), ("reduce_window_max", "pooling"),
+     ("reduce_scatter", "exchange"), ("psum_invariant", "exchange"), ("reduce_precision", ""), ("add", "")],
+)  # fmt: skip
+def test_what_a_primitive_is_like(primitive, sort):
+    assert uncertainty.sort_of(primitive) == sort

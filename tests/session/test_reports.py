@@ -250,3 +250,25 @@ def test_optimizer_state_off_chip_is_read_and_written_for_each_batch(batches):
         return made.getReport().model.cycles.host / chip.clock_hz * chip.streaming_bytes_per_second
 
     assert host_bytes(True) - host_bytes(False) == pytest.approx(batches * 2 * 2 * 4 * 64 * 64, rel=0.01)
+
+
+def test_steps_outside_of_all_nodes_are_named_by_what_they_do():
+    """Lines of our own files say nothing to the user."""
+    b = popart.Builder()
+    x = b.addInputTensor(popart.TensorInfo("FLOAT", [4, 8]))
+    w = b.addInitializedInputTensor(np.zeros((8, 8), np.float32), "w")
+    loss = b.aiGraphcore.identityloss([b.aiOnnx.matmul([x, w])])
+    options = popart.SessionOptions()
+    options.enableGradientAccumulation, options.accumulationFactor = True, 2
+    made = popart.TrainingSession(
+        fnModel=b.getModelProto(),
+        dataFlow=popart.DataFlow(2, {loss: popart.AnchorReturnType("All")}),
+        loss=loss,
+        optimizer=popart.Adam({"defaultLearningRate": (0.1, False)}),
+        userOptions=options,
+        deviceInfo=popart.DeviceManager().createIpuModelDevice({"tilesPerIPU": 1472}),
+    )
+    made.prepareDevice()
+    names = {row.name for row in made.getReport().model.operations}
+    assert {"MatMul:0", "loss scale", "accumulate gradients", "update"} <= names  # not MatMul:MatMul:0
+    assert not [name for name in names if ".py:" in name]

@@ -126,6 +126,7 @@ def build(plan: Plan) -> GradGraphInfo:
     """The gradient graph of a plan: inputs, operators, outputs, and how they connect."""
     owner = plan.graph.ir
     graph = owner._new_graph(_unique(owner, plan.graph.id))
+    graph._is_gradient = True
     b = Builder(plan, graph)
     make, kinds = ExpectedConnection._make, ExpectedConnectionType
     expected: list[ExpectedConnection] = []

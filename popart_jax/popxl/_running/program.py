@@ -210,6 +210,7 @@ class _Lowered:
         whole = make_plan(self.programs.graph, wanted, SETTINGS.opsets, env)
         return Plan(tuple(s for s in whole.steps if _context(s.node) in self.contexts), wanted)
 
+    @jax.named_scope("streams")
     def _streams(self, fed: Mapping[str, Any]) -> dict[str, Any]:
         """Initial streams and other program state of a run; streams have an axis of transfers."""
         if self.contexts is not _RUNNING:
@@ -229,6 +230,7 @@ class _Lowered:
             state[PRINTED] = jnp.int32(0)
         return state
 
+    @jax.named_scope("streams")
     def _sent(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """The sent arrays that a run returns; an axis of transfers of length one is dropped."""
         if self.contexts is not _RUNNING:
