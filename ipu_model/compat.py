@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -103,9 +104,24 @@ def name_stack(eqn: Any) -> str:
 
 def source_line(*equations: Any) -> str:
     """``file.py:line`` of the user code that made the first of the equations that has any, or an empty string."""
+    return next((lines[0] for eqn in equations if (lines := _user_lines(eqn.source_info.traceback))), "")
+
+
+def call_lines(*equations: Any) -> tuple[str, ...]:
+    """Lines of user code that led to the first of the equations, innermost first; the others are calls around it."""
+    found: tuple[str, ...] = ()
     for eqn in equations:
-        frames = getattr(eqn.source_info.traceback, "frames", ()) if eqn.source_info.traceback else ()
-        for frame in frames:
-            if not frame.file_name.startswith(LIBRARIES) and not frame.file_name.startswith("<"):
-                return f"{os.path.basename(frame.file_name)}:{frame.line_num}"
-    return ""
+        lines = _user_lines(eqn.source_info.traceback)
+        if found[len(found) - len(lines) :] != lines:  # bodies of loops are traced inside of the call
+            found += lines
+    return found
+
+
+@functools.lru_cache(maxsize=20_000)
+def _user_lines(traceback: Any) -> tuple[str, ...]:
+    frames = traceback.frames if traceback else ()
+    return tuple(
+        f"{os.path.basename(frame.file_name)}:{frame.line_num}"
+        for frame in frames
+        if not frame.file_name.startswith((*LIBRARIES, "<"))
+    )

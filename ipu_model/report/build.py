@@ -6,31 +6,26 @@ import dataclasses
 from collections import Counter, defaultdict
 from typing import Any
 
-from ipu_model.compat import source_line
-from ipu_model.cost import FIELDS, ZERO, Cost
-from ipu_model.costs.rule import Superstep, nonzero, superstep_cost
+from ipu_model.cost import ZERO, Cost
+from ipu_model.costs.rule import Superstep, superstep_cost
 from ipu_model.memory import Liveness
 from ipu_model.pricing import Priced
 from ipu_model.report.memory import memory_of
 from ipu_model.report.model import (
     FrameRow,
     IpuRow,
-    OperationRow,
     Part,
     Schedule,
     StepRow,
     VertexRow,
+    plain,
 )
+from ipu_model.report.operations import operations
 from ipu_model.report.report import Report
 from ipu_model.schedule import Span, Timing
 from ipu_model.target import Target
 from ipu_model.walk.program import PRODUCTS
 from ipu_model.walk.scope import PHASES, UPDATE
-
-
-def plain(cost: Cost) -> Cost:
-    """A cost in plain numbers, as documents hold them."""
-    return Cost(*(float(getattr(cost, name)) for name in FIELDS))
 
 
 def build(priced: Priced, time: Timing, live: Liveness, code: dict[str, Any], types: list[Any]) -> Report:
@@ -51,7 +46,7 @@ def build(priced: Priced, time: Timing, live: Liveness, code: dict[str, Any], ty
         phases=_phases(priced),
         ipus=_ipus(priced, schedule),
         schedule=schedule,
-        operations=_operations(priced),
+        operations=operations(priced),
         steps=steps,
         frames=tuple(FrameRow(f.kind, f.name, f.parent, f.trips, f.begin, f.end) for f in priced.program.frames),
         vertices=_vertices(types, steps),
@@ -192,37 +187,6 @@ def _ipus(priced: Priced, schedule: Schedule) -> tuple[IpuRow, ...]:
         sums[priced.ipus[at]] = sums[priced.ipus[at]] + cost * priced.trips[at]
     rows = [plain(c) for c in sums]
     return tuple(IpuRow(i, c, max(0.0, schedule.cycles - c.total)) for i, c in enumerate(rows))
-
-
-def _operations(priced: Priced) -> tuple[OperationRow, ...]:
-    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    plain_function = not any(step.scope.node for step in priced.program.steps)
-    for at, step in enumerate(priced.program.steps):
-        line = source_line(*step.equations) if plain_function and step.scope.path else ""
-        groups[step.label, step.scope.phase, line].append(at)
-    rows: list[OperationRow] = []
-    for (node, phase, line), members in groups.items():
-        total, steps = ZERO, priced.program.steps
-        for at in members:
-            total = total + priced.costs[at] * priced.trips[at]
-        names = dict.fromkeys(steps[at].op.primitive for at in members if nonzero(priced.costs[at].total))
-        written = sum(t.nbytes for at in members if not priced.prices[at].view for t in steps[at].op.outputs)
-        temporary = max(int(priced.prices[at].temporary) for at in members)
-        rows.append(
-            OperationRow(
-                node,
-                phase,
-                tuple(names),
-                len(members),
-                priced.ipus[members[0]],
-                plain(total),
-                temporary,
-                written,
-                priced.placement.of(node).operator,
-                line,
-            )
-        )
-    return tuple(rows)
 
 
 def _vertices(types: list[Any], steps: tuple[StepRow, ...]) -> tuple[VertexRow, ...]:

@@ -12,11 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self, cast
 
-from ipu_model.cost import Cost
+from ipu_model.cost import FIELDS, Cost
 from ipu_model.report import sound
 from ipu_model.schedule import Span
 
 SCHEMA_VERSION = 1
+
+
+def plain(cost: Cost) -> Cost:
+    """A cost in plain numbers, as documents hold them."""
+    return Cost(*(float(getattr(cost, name)) for name in FIELDS))
 
 
 @dataclass(frozen=True, slots=True)
