@@ -93,7 +93,9 @@ def profile_jaxpr(
     check_kind("placement", placement, Placement, PLACEMENTS)
     whole_model = getattr(chosen, "profile_jaxpr", None)
     if whole_model is not None:
-        return whole_model(jaxpr, placement=placement, options=options, inputs=inputs, outputs=outputs)
+        report = whole_model(jaxpr, placement=placement, options=options, inputs=inputs, outputs=outputs)
+        check_kind(f"what profile_jaxpr of {reprlib.repr(target)} gives", report, Report, "an ipu_model.Report")
+        return report
 
     def priced_with(**changes: Any) -> Priced:
         how: dict[str, Any] = {"placement": placement, "options": options, "inputs": inputs, **changes}

@@ -109,7 +109,15 @@ class Roofline:
             before, cycles=before.cycles + self.launch_seconds * 1e9, seconds=seconds,
             samples_per_second=before.samples_per_second * before.seconds / seconds if seconds else 0.0,
         )  # fmt: skip
-        return dataclasses.replace(report, schedule=schedule, target={**report.target, "peakFlops": peak})
+        said = report.assumptions
+        if self.launch_seconds:
+            said = (
+                *said,
+                f"a launch of {self.launch_seconds * 1e6:,g} µs is in the time of a run, and in no operation",
+            )
+        return dataclasses.replace(
+            report, schedule=schedule, target={**report.target, "peakFlops": peak}, assumptions=said
+        )
 
     def chip(self) -> targets.Target:
         """The machine as a chip of one tile with a clock of 1 GHz, no sync and no exchange."""

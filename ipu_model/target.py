@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -235,8 +236,22 @@ def available() -> dict[str, Callable[[], Any]]:
 
 
 def _load(entry: metadata.EntryPoint) -> Any:
-    value = entry.load()
-    return value() if callable(value) else value
+    try:
+        value = entry.load()
+        value = value() if callable(value) else value
+    except Exception as err:
+        err.add_note(f"while loading the target {entry.name!r} from {entry.value}")
+        raise
+    if not _is_target(value):
+        raise TypeError(
+            f"target {entry.name!r}: {entry.value} gave {reprlib.repr(value)}, expected an ipu_model.Target, or a cost "
+            "model with profile_jaxpr"
+        )
+    return value
+
+
+def _is_target(value: Any) -> bool:
+    return isinstance(value, Target) or callable(getattr(value, "profile_jaxpr", None))
 
 
 def get(name: str | Target = "mk2") -> Target:
@@ -247,19 +262,20 @@ def get(name: str | Target = "mk2") -> Target:
     KeyError
         When no such target is registered; the message lists those that are.
     TypeError
-        When it is neither a name nor a target.
+        When it is neither a name nor a target, or a plug-in gives neither.
     """
     if not isinstance(name, str):  # a target, or a whole cost model with its own `profile_jaxpr`
-        if isinstance(name, Target) or hasattr(name, "profile_jaxpr"):
+        if _is_target(name):
             return name
         raise TypeError(f"a target is a registered name or an ipu_model.Target, not {name!r}")
     key = ALIASES.get(name.lower(), name.lower())
     if key in OURS:  # without a search through all installed packages
         return _load(OURS[key])
     found = available()
-    if key not in found:
-        raise KeyError(f"no IPU target named {name!r}; registered: {', '.join(sorted(found))}")
-    return found[key]()
+    fitting = [name] if name in found else [each for each in found if each.lower() == key]
+    if not fitting:
+        raise KeyError(f"no target named {name!r}; registered: {', '.join(sorted(found))}")
+    return found[fitting[0]]()
 
 
 get_target = get  # its name in the package

@@ -35,7 +35,7 @@ def rules() -> Mapping[str, Rule]:
         found.setdefault(name, functools.partial(_load, where))
     for name in sorted(found, key=lambda n: n not in BUILTIN):
         try:
-            family = found[name]()
+            family = dict(found[name]())
         except Exception:
             log.warning("cost rules %r could not be loaded and are left out", name, exc_info=True)
             continue

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from ipu_model.checks import check_kind
 from ipu_model.cost import ZERO, Cost, Number
 from ipu_model.costs import Context, OpCost, Rule, Superstep, rules
 from ipu_model.costs import default as default_rule
@@ -153,13 +154,24 @@ def _op_prices(
         op: Op = step.op
         known = found.get(id(op))
         if known is None:
-            known = rule_of(op.primitive)(op, io if op.attributes.io_tiles else compute)
+            known = _ruled(rule_of(op.primitive), op, io if op.attributes.io_tiles else compute)
             if op.attributes.io_tiles and context.options.io_tiles:
                 known = _on_io_tiles(known, op, io, context.tiles)
             found[id(op)] = known
         if not known.known:
             unpriced[op.primitive] += 1
     return found, unpriced
+
+
+def _ruled(rule: Rule, op: Op, context: Context) -> OpCost:
+    """What a rule says, which may be a plug-in's."""
+    try:
+        known: Any = rule(op, context)
+    except Exception as err:
+        err.add_note(f"in the cost rule of {op.primitive!r} for {', '.join(map(str, op.inputs))}: {rule}")
+        raise
+    check_kind(f"what the cost rule of {op.primitive!r} gives", known, OpCost, "an ipu_model.costs.OpCost")
+    return known
 
 
 def _on_io_tiles(price_: OpCost, op: Op, io: Context, first: int) -> OpCost:

@@ -64,6 +64,76 @@ def test_a_broken_plugin_is_named_and_left_out(plugin, caplog):
     assert not r.unpriced
 
 
+WORDS = {"sin": lambda op, ctx: "free"}
+
+
+def failing(op, ctx):
+    raise ZeroDivisionError("no rate")
+
+
+FAILS = {"sin": failing}
+LIST = ["sin"]
+
+
+def test_a_rule_that_gives_no_cost_is_named(plugin):
+    plugin("popart_jax.cost_rules", third="tests.ipu_model.test_plugins:WORDS")
+    with pytest.raises(TypeError, match="the cost rule of 'sin' gives is 'free', expected an ipu_model.costs.OpCost"):
+        ipu_model.profile(jnp.sin, jnp.ones(8))
+
+
+def test_an_error_in_a_rule_says_which_and_for_what(plugin):
+    plugin("popart_jax.cost_rules", third="tests.ipu_model.test_plugins:FAILS")
+    with pytest.raises(ZeroDivisionError, match="no rate") as told:
+        ipu_model.profile(jnp.sin, jnp.ones(8))
+    assert "cost rule of 'sin' for float32[8]: <function failing" in told.value.__notes__[0]
+
+
+def test_rules_that_are_no_table_are_left_out(plugin, caplog):
+    plugin("popart_jax.cost_rules", third="tests.ipu_model.test_plugins:LIST")
+    assert not ipu_model.profile(jnp.sin, jnp.ones(8)).unpriced
+    assert "'third'" in caplog.text
+
+
+def lab():
+    return ipu_model.get_target("bow").replace(name="lab")
+
+
+class Silent:
+    """A cost model that says nothing."""
+
+    def profile_jaxpr(self, jaxpr, **how):
+        return None
+
+
+NUMBER, SILENT = 3, Silent()
+
+
+@pytest.mark.parametrize("name", ["Lab_2", "lab_2", "LAB_2"])
+def test_names_of_targets_are_found_in_any_case(plugin, name):
+    plugin("popart_jax.targets", Lab_2="tests.ipu_model.test_plugins:lab")
+    assert ipu_model.get_target(name).name == "lab"
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "told", "note"),
+    [
+        ("NUMBER", TypeError, "target 'mine': tests.ipu_model.test_plugins:NUMBER gave 3, expected", None),
+        (
+            "nowhere",
+            AttributeError,
+            "nowhere",
+            "while loading the target 'mine' from tests.ipu_model.test_plugins:nowhere",
+        ),
+        ("SILENT", TypeError, "what profile_jaxpr of 'mine' gives is None, expected an ipu_model.Report", None),
+    ],
+)
+def test_a_target_that_is_none_is_named(plugin, where, kind, told, note):
+    plugin("popart_jax.targets", mine=f"tests.ipu_model.test_plugins:{where}")
+    with pytest.raises(kind, match=told) as error:
+        ipu_model.profile(jnp.sin, jnp.ones(8), target="mine")
+    assert getattr(error.value, "__notes__", [None]) == [note]
+
+
 def test_unknown_target_lists_what_is_registered():
     with pytest.raises(KeyError, match="mk2"):
         ipu_model.profile(jnp.sin, jnp.ones(8), target="mk9")
@@ -111,9 +181,14 @@ def test_a_launch_is_paid_once():
         machine = Roofline("toy", 1e9, 1e9, launch_seconds=launch, memory_bytes=1 << 30)
         jaxpr = jax.make_jaxpr(chain)(jnp.ones((64, 64)), jnp.ones((64, 64)))
         options = ipu_model.ModelOptions(samples_per_step=64)
-        return ipu_model.profile_jaxpr(jaxpr, target=machine, options=options).schedule
+        return ipu_model.profile_jaxpr(jaxpr, target=machine, options=options)
 
-    without, slow = priced(0.0), priced(1e-3)
+    reports = priced(0.0), priced(1e-3)
+    assert [r.assumptions for r in reports] == [
+        (),
+        ("a launch of 1,000 µs is in the time of a run, and in no operation",),
+    ]
+    without, slow = (r.schedule for r in reports)
     assert slow.seconds == pytest.approx(without.seconds + 1e-3)
     assert slow.cycles == pytest.approx(without.cycles + 1e6)
     assert slow.samples_per_second == pytest.approx(64 / slow.seconds)

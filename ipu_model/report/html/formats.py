@@ -31,7 +31,7 @@ def _digits(value: float) -> str:
 def count(value: float) -> str:
     """A count with a decimal prefix."""
     sign, value = "-" if value < 0 else "", abs(float(value))
-    for limit, suffix in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
+    for limit, suffix in ((1e18, " E"), (1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
         if value >= limit:
             return f"{sign}{_digits(value / limit * (10 if suffix == ' k' else 1))}{suffix}"
     return f"{sign}{value:,.0f}" if value >= 100 or value == int(value) else f"{sign}{value:.3g}"
