@@ -77,7 +77,7 @@ LIST = ["sin"]
 
 def test_a_rule_that_gives_no_cost_is_named(plugin):
     plugin("popart_jax.cost_rules", third="tests.ipu_model.test_plugins:WORDS")
-    with pytest.raises(TypeError, match="the cost rule of 'sin' gives is 'free', expected an ipu_model.costs.OpCost"):
+    with pytest.raises(TypeError, match="the cost rule of 'sin' gives is 'free', expected an ipu_model"):
         ipu_model.profile(jnp.sin, jnp.ones(8))
 
 

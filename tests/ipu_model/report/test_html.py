@@ -284,7 +284,8 @@ class Parts(HTMLParser):
     ("text", "expected"),
     [
         (formats.seconds(0.9999), "1000 ms"), (formats.seconds(9.3e-3), "9.3 ms"), (formats.seconds(0), "0 µs"),
-        (formats.count(999_999), "1000 k"), (formats.count(2e15), "2 P"), (formats.count(2e18), "2 E"), (formats.count(880_836), "881 k"), (formats.count(9_999), "9,999"),
+        (formats.count(999_999), "1000 k"), (formats.count(2e15), "2 P"),
+        (formats.count(2e18), "2 E"), (formats.count(880_836), "881 k"), (formats.count(9_999), "9,999"),
         (formats.size(1023.7 * 1024), "1024 KiB"), (formats.size(1.5 * 1024), "1.5 KiB"),
     ],
 )  # fmt: skip
