@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,8 +70,8 @@ def without_dead_carries(
 def argument_names(jaxpr: Any) -> list[str]:
     """What the inputs of a traced function are called: its parameters, and places in them (``params['w'][0]``)."""
     opened, _ = open_jaxpr(jaxpr)
-    names = getattr(opened.debug_info, "arg_names", None) or ()
-    return [name or f"input{k}" for k, (name, _) in enumerate(zip_longest(names, opened.invars))]
+    names = cast("Sequence[str]", getattr(opened.debug_info, "arg_names", None) or ())
+    return [names[k] if k < len(names) else f"input{k}" for k in range(len(opened.invars))]
 
 
 def is_jaxpr(value: Any) -> bool:

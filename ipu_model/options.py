@@ -87,6 +87,7 @@ class ModelOptions:
         what = "ModelOptions"
         counts = ("replicas", "gradient_accumulation", "batches_per_step")
         flags = ("fuse_elementwise", "outlining", "fully_connected_pass", "half_arithmetic", "overlap_io")
+        check_kind(f"{what}: name", self.name, str, "a text")
         check_flags(what, **{name: getattr(self, name) for name in flags})
         for name in ("trip_counts", "axis_sizes"):
             check_kind(f"{what}: {name}", getattr(self, name), Mapping, "a dictionary of numbers by name")

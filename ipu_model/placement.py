@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from ipu_model.checks import check_between, check_choice, check_sizes
+from ipu_model.checks import check_between, check_choice, check_kind, check_sizes
 
 Role = Literal["weight", "optimizer_state", "stream", "input", "constant"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -86,6 +86,8 @@ class Argument:
 
     def __post_init__(self) -> None:
         what = f"Argument {self.name!r}"
+        check_kind("Argument: name", self.name, str, "a text")
+        check_kind(f"{what}: location", self.location, Location, "an ipu_model.Location")
         check_choice(what, "role", self.role, ROLES)
         if self.donated_to is not None:
             check_sizes(what, 0, donated_to=self.donated_to)
@@ -105,7 +107,9 @@ class Placement:
 
     def __post_init__(self) -> None:
         check_sizes("Placement", ipus=self.ipus)
+        check_kind("Placement: nodes", self.nodes, Mapping, "a dictionary of NodePlacement by name")
         for name, node in self.nodes.items():
+            check_kind(f"Placement: nodes[{name!r}]", node, NodePlacement, "an ipu_model.NodePlacement")
             if node.ipu >= self.ipus:
                 raise ValueError(f"Placement: ipus is {self.ipus}, but node {name!r} is on IPU {node.ipu}")
 

@@ -62,6 +62,7 @@ def profile(
     options = _options(options, settings)
     if not settings.get("name") and options.name == ModelOptions.name:
         options = _options(options, {"name": name_of(fn)})
+    check_kind("inputs", inputs, Sequence, "a sequence of ipu_model.Argument")
     closed, arguments = traced(fn, args)
     named = (*inputs, *arguments[len(inputs) :])
     return profile_jaxpr(closed, target=target, placement=placement, options=options, inputs=named, outputs=outputs)
@@ -88,7 +89,7 @@ def profile_jaxpr(
     levers : bool
         Compute what would help when the program does not fit (prices it a few more times).
     """
-    chosen, options = targets.get(target), options or ModelOptions()
+    chosen, options = targets.get(target), _options(options, {})
     placement = EVERYTHING_HERE if placement is None else placement
     check_kind("placement", placement, Placement, PLACEMENTS)
     whole_model = getattr(chosen, "profile_jaxpr", None)
@@ -178,7 +179,8 @@ def cycles(
     """
     check_kind("program", program, Program, "what ipu_model.trace returns")
     check_kind("target", target, Target, "an ipu_model.Target; ipu_model.get_target returns one by name")
-    return timing(price(program, Context(target, options or ModelOptions()), placement)).cycles
+    check_kind("placement", placement, Placement, PLACEMENTS)
+    return timing(price(program, Context(target, _options(options, {})), placement)).cycles
 
 
 def _options(options: ModelOptions | None, settings: dict[str, Any]) -> ModelOptions:

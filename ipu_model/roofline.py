@@ -172,8 +172,10 @@ class Roofline:
 
 def from_figures(data: Mapping[str, Any]) -> Roofline:
     """A machine from a table of published figures, each with its unit and source; see `ipu_model/targets/a100.json`."""
-    figures = {name: row["value"] for name, row in data["constants"].items()}
-    levels = tuple(Level(int(holds), float(rate)) for holds, rate in figures.pop("levels"))
+    fields = {f.name: f.default is dataclasses.MISSING for f in dataclasses.fields(Roofline) if f.name != "name"}
+    needed = {name for name, is_needed in fields.items() if is_needed}
+    figures = targets.values_of(f"roofline {data['name']!r}", data["constants"], needed, fields.keys() - needed)
+    levels = tuple(Level(int(holds), float(rate)) for holds, rate in figures.pop("levels", ()))
     return Roofline(data["name"], levels=levels, **figures)
 
 

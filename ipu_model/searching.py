@@ -127,6 +127,7 @@ def search(
     True
     """
     check_sizes("search", most=most)
+    check_kind("fn_of_sizes", fn_of_sizes, Callable, "a function of the sizes")
     check_kind("bounds", bounds, Mapping, "a dictionary of sizes by name")
     for name, given in {"limits": limits, "start": start}.items():
         check_kind(name, {} if given is None else given, Mapping, "a dictionary of numbers by name")
@@ -197,7 +198,7 @@ def _number(figure: Figure, report: Report) -> float:
     value = figure(report)
     try:
         return float(value)
-    except TypeError as err:
+    except (TypeError, ValueError) as err:
         said = f"search: an objective or a figure with a limit gave {value!r:.80}, expected a number"
         raise TypeError(said) from err
 
@@ -256,7 +257,7 @@ class _Planner:
             return given
         parts = list(cast("Iterable[Any]", given)) if isinstance(given, tuple | list) else []
         if not parts or not callable(parts[0]):
-            raise TypeError(f"search: the function returned {given!r:.80}, expected a report or (fn, *args)")
+            raise TypeError(f"the function returned {given!r:.80}, expected a report or (fn, *args)")
         fn, *args = parts
         jaxpr, inputs = traced(fn, args)
         options = ModelOptions(name=name_of(fn))

@@ -11,14 +11,14 @@ import dataclasses
 import functools
 import json
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
 import jax
 
-from ipu_model.checks import check_finite, check_sizes
+from ipu_model.checks import check_finite, check_kind, check_sizes
 from ipu_model.fitted import fitted_constants
 
 ENTRY_POINT_GROUP = "popart_jax.targets"
@@ -159,6 +159,10 @@ class Target:
 
     def replace(self, **changes: Any) -> Target:
         """Copy with other constants; a name that belongs to `Machine` changes the machine."""
+        known = {*MACHINE_FIELDS, *(f.name for f in dataclasses.fields(self))}
+        unknown = sorted(changes.keys() - known)
+        if unknown:
+            raise TypeError(f"target {self.name!r} has no constants {unknown}; it has {sorted(known)}")
         machine = {k: changes.pop(k) for k in list(changes) if k in MACHINE_FIELDS}
         if machine:
             changes["machine"] = dataclasses.replace(self.machine, **machine)
@@ -212,17 +216,37 @@ def from_constants(
     Raises
     ------
     ValueError
-        When a constant is missing or unknown (the message lists both), or no finite, positive number.
+        When a constant is missing or unknown, or no finite, positive number.
     """
     wanted = MACHINE_FIELDS | (set(LEAF_FIELDS) - {"fitted"})
-    missing, unknown = sorted(wanted - set(constants)), sorted(set(constants) - wanted)
-    if missing or unknown:
-        raise ValueError(f"target {name!r}: missing constants {missing}, unknown constants {unknown}")
-    values = {k: v["value"] for k, v in constants.items()}
+    values = values_of(f"target {name!r}", constants, wanted)
     machine = Machine(**{k: _whole(values.pop(k)) for k in MACHINE_FIELDS})
     leaves = {k: float(v) if type(v) is int else v for k, v in values.items()}
     found = fitted_constants() if fitted is None else fitted
     return Target(name, architecture, machine, fitted=dict(found), provenance=dict(constants), **leaves)
+
+
+def values_of(
+    what: str, constants: Mapping[str, Mapping[str, Any]], wanted: Set[str], optional: Set[str] = frozenset()
+) -> dict[str, Any]:
+    """The values of a table ``{name: {"value", "unit", "source", ...}}``.
+
+    Raises
+    ------
+    ValueError
+        Constants are missing or unknown (the message lists them), or one has no value.
+    TypeError
+        The table is no dictionary.
+    """
+    check_kind(f"{what}: constants", constants, Mapping, 'a dictionary {name: {"value": ..., "unit": ..., ...}}')
+    wrong = {"missing": sorted(wanted - set(constants)), "unknown": sorted(set(constants) - wanted - optional)}
+    if any(wrong.values()):
+        raise ValueError(f"{what}: {', '.join(f'{word} constants {names}' for word, names in wrong.items() if names)}")
+    rows: Mapping[str, Any] = constants
+    bare = next((name for name, row in rows.items() if not isinstance(row, Mapping) or "value" not in row), None)
+    if bare is not None:
+        raise ValueError(f'{what}: {bare} is {rows[bare]!r}, expected {{"value": ..., "unit": ..., "source": ...}}')
+    return {name: row["value"] for name, row in rows.items()}
 
 
 def _whole(value: Any) -> Any:

@@ -54,7 +54,8 @@ def _jitted(fn: Callable[..., Any], args: Sequence[Any]) -> jax.stages.Traced | 
 
 def _with_donations(jitted: jax.stages.Traced) -> list[Argument]:
     """Inputs of a jitted function; a donated one is written over by the first free result of its shape and type."""
-    names, results = compat.argument_names(jitted.jaxpr), list(enumerate(jitted.jaxpr.out_avals))
+    names = compat.argument_names(jitted.jaxpr)
+    results = list(enumerate(cast("Sequence[Any]", jitted.jaxpr.out_avals)))
     described = jax.tree.leaves(jitted.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated"))
     inputs: list[Argument] = []
     for name, aval, info in zip(names, jitted.jaxpr.in_avals, described, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -88,15 +89,18 @@ def price(
     trips = _trips_taken(program, costs)
     steps = zip(trips, program.steps, strict=True)
     trips = [n * 2 if s.unit in again and s.scope.phase == "forward" else n for n, s in steps]
-    said = _said(program, again)
+    said = _said(program, placement, again)
     return Priced(
         program, context, placement, tuple(prices), extras, tuple(costs), tuple(trips), tuple(step_ipus), tuple(homes),
         tuple(into), tuple(uses), unpriced, (*program.assumptions, *said),
     )  # fmt: skip
 
 
-def _said(program: Program, again: frozenset[str]) -> Iterator[str]:
+def _said(program: Program, placement: Placement, again: frozenset[str]) -> Iterator[str]:
     """What is assumed about a priced program beside what its walk assumes."""
+    if placement.nodes and program.steps and placement.nodes.keys().isdisjoint(s.unit for s in program.steps):
+        names = reprlib.repr(sorted(placement.nodes))
+        yield f"none of the nodes of the placement is in the program: {names}; it has {program.steps[0].unit!r}"
     if again:
         yield f"{len(again)} node(s) are recomputed for the backward pass, counted twice"
     calls = [s.op for s in program.steps if s.op.primitive in ("pure_callback", "io_callback")]

@@ -274,9 +274,12 @@ class Document:
         ValueError
             When the text is no document, of another schema version, or says what can't be.
         """
-        data = json.loads(text, parse_constant=_no_number)
+        try:
+            data = json.loads(text, parse_constant=_no_number)
+        except json.JSONDecodeError as err:
+            raise ValueError(f"a report is JSON, as Report.to_json gives it; this is {text!r:.40}: {err}") from err
         if not isinstance(data, dict):
-            raise ValueError(f"a report is an object, this is a {type(data).__name__}")
+            raise ValueError(f"a report is an object of JSON, this is {reprlib.repr(data)}")
         if data.get("schema") != SCHEMA_VERSION:
             raise ValueError(f"report schema {data.get('schema')!r}, this version reads {SCHEMA_VERSION}")
         made = _build(cls, data)
@@ -316,8 +319,9 @@ def _build_fields(kind: Any, data: dict[str, Any], where: str) -> Any:
     hints = dict.fromkeys(_hints(kind), float) if kind is Cost else _hints(kind)  # traced numbers are not written
     needed = {f.name for f in dataclasses.fields(kind) if dataclasses.MISSING is f.default is f.default_factory}
     unknown, missing = sorted(data.keys() - hints.keys()), sorted(needed - data.keys())
-    if unknown or missing:
-        raise ValueError(f"{where} lacks {missing}, and holds {unknown}, which it should not")
+    wrong = [f"{word} {names}" for word, names in (("lacks", missing), ("should not hold", unknown)) if names]
+    if wrong:
+        raise ValueError(f"{where} {', and '.join(wrong)}")
     for name in data.keys() - sound.SIGNED:
         sound.check_sign(f"{where}.{name}", data[name])
     return cast("Callable[..., Any]", kind)(**{k: _build(hints[k], v, f"{where}.{k}") for k, v in data.items()})

@@ -52,6 +52,9 @@ def walk(
     outs = walker.finish(outs, results)
     for old, argument in zip(ids, arguments, strict=True):
         new = NO_VALUE if argument.donated_to is None else outs[argument.donated_to]
+        if new != NO_VALUE and walker.values[new].tensor.nbytes != walker.values[old].tensor.nbytes:
+            sizes = f"{walker.values[old].tensor}, its output {argument.donated_to} is {walker.values[new].tensor}"
+            raise ValueError(f"input {argument.name!r} is {sizes}: an output can't be written over one of another size")
         if new not in (old, NO_VALUE):
             walker.carries.append(Carry(0, old, new))
     walker.close(0)
