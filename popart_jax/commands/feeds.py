@@ -86,7 +86,7 @@ def _random(value: ir.Value, sizes: dict[str, int], generator: np.random.Generat
         raise popart_exception(
             f"Input '{value.name}' has no declared shape or type; give it with --input {value.name}=FILE.npy"
         )
-    shape = [n if isinstance(n, int) and n > 0 else sizes.get(str(n), 1) for n in _names(value)]
+    shape = [n if isinstance(n, int) and n >= 0 else sizes.get(str(n), 1) for n in _names(value)]
     dtype = np.dtype(object) if value.dtype is ir.DataType.STRING else value.dtype.numpy()
     if np.issubdtype(dtype, np.floating) or dtype.kind == "V":
         return generator.normal(size=shape).astype(dtype)
