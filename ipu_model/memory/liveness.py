@@ -10,6 +10,7 @@ import numpy as np
 from ipu_model.cost import cdiv
 from ipu_model.costs import OpCost
 from ipu_model.memory.addresses import highest, unused
+from ipu_model.memory.stash import stashed
 from ipu_model.memory.storage import Allocation, Storage, allocated
 from ipu_model.partition import Spread
 from ipu_model.pricing import Priced
@@ -113,12 +114,13 @@ def sweep(priced: Priced, tiles: int, change: Change = NO_CHANGE, known: Demand 
     """
     known = known or demand(priced)
     pieces = known.memory.recomputing(change.recompute | priced.recomputed)
+    pieces = [*pieces, *stashed(priced, pieces, known.memory)]
     made, needs = dict[int, Spread](), list(known.needs)
     for at, price in change.prices.items():
         made.update(zip(priced.program.steps[at].outputs, price.outputs, strict=False))
         needs[at] = need_of(priced, at, price)
     both = [spread_of(priced, p.value, made) if p.value in made else known.place(priced, p.value) for p in pieces]
-    spreads, widths = [s for s, _ in both], [w for _, w in both]
+    spreads, widths = [s for s, _ in both], [w * p.copies for (_, w), p in zip(both, pieces, strict=True)]
     if change.scale is not None:
         widths = [w * change.scale(p.value) for w, p in zip(widths, pieces, strict=True)]
     ends = [n for used in (*spreads, *needs) for n in (used.first, used.end) if n]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ipu_model.pricing import Priced
+from ipu_model.pricing.price import TRANSFERS
 from ipu_model.walk.program import Program
 
 ALWAYS_LIVE_ROLES = frozenset(("weight", "optimizer_state", "input", "constant"))
@@ -13,13 +14,17 @@ ALWAYS_LIVE_ROLES = frozenset(("weight", "optimizer_state", "input", "constant")
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A piece of memory: the value that names it, and the steps between which it is needed (both included)."""
+    """A piece of memory: the value that names it, and the steps between which it is needed (both included).
+
+    It holds `copies` of the value.
+    """
 
     value: int
     first: int
     last: int
     always: bool
     ipu: int
+    copies: int = 1
 
 
 @dataclass(frozen=True)
@@ -187,7 +192,7 @@ def _dropped_between(priced: Priced, pieces: list[Storage], root: list[int], nod
                 last_forward[r] = at
             else:
                 first_backward.setdefault(r, at)
-        for v in step.outputs:
+        for v in step.outputs if step.op.primitive not in TRANSFERS else ():  # what was sent is not sent again
             made_by.setdefault(_root(root, v), step.unit)
     found: list[Storage] = []
     for p in pieces:

@@ -10,6 +10,7 @@ import numpy as np
 from ipu_model.memory import Liveness
 from ipu_model.memory.code import CATEGORIES
 from ipu_model.memory.liveness import NOTHING, need_of
+from ipu_model.memory.storage import Storage
 from ipu_model.pricing import Priced
 from ipu_model.report.model import Memory, Variable
 
@@ -65,12 +66,14 @@ def _where(priced: Priced, step: int) -> str:
     return f"{s.label} ({s.scope.phase})"
 
 
-def kind_of(priced: Priced, value: int) -> str:
+def kind_of(priced: Priced, piece: Storage) -> str:
     """What a variable is for: a role, or the phase that made it."""
-    v = priced.program.values[value]
+    v = priced.program.values[piece.value]
     if v.role in KIND_BY_ROLE:
         return KIND_BY_ROLE[v.role]
-    maker = priced.makers.get(value)
+    if piece.always:
+        return "pipeline stash"
+    maker = priced.makers.get(piece.value)
     if maker is None:
         return "loop state"
     phase = priced.program.steps[maker].scope.phase
@@ -98,7 +101,7 @@ def _peak_parts(priced: Priced, live: Liveness) -> dict[str, int]:
     after: dict[str, float] = defaultdict(float)
     for k, piece in enumerate(live.pieces):
         if piece.ipu == live.peak_ipu and (piece.always or piece.first <= at <= piece.last):
-            size, kind = live.bytes_on(k, live.peak_tile), kind_of(priced, piece.value)
+            size, kind = live.bytes_on(k, live.peak_tile), kind_of(priced, piece)
             after[kind] += size
             if not need.computing or piece.always or piece.first < at or piece.value not in made:
                 before[kind] += size
@@ -115,7 +118,7 @@ def _variables(priced: Priced, live: Liveness) -> tuple[Variable, ...]:
         piece = live.pieces[k]
         rows.append(
             Variable(
-                name_of(priced, piece.value), kind_of(priced, piece.value),
+                name_of(priced, piece.value), kind_of(priced, piece),
                 str(priced.program.values[piece.value].tensor), int(live.total_bytes(k)), int(live.bytes_on(k, 0)),
                 piece.ipu, piece.always, piece.first, piece.last,
                 min(live.spreads[k].tiles, priced.context.target.machine.tiles),

@@ -166,8 +166,8 @@ def reduce_scatter(x: jax.Array, operator: int = 0, groups: Groups | None = None
     missing = part * groups.size - x.size
     flat = jnp.pad(x.reshape(-1), (0, missing)) if missing else x.reshape(-1)
     if operator == 0 and groups.direct:
-        found: Any = lax.psum_scatter(_wide(_sent(flat)), AXIS, tiled=True, axis_index_groups=groups.replicas())
-        return cast("jax.Array", found).astype(x.dtype)
+        sent, within = _wide(_sent(flat)), groups.replicas()
+        return cast("jax.Array", lax.psum_scatter(sent, AXIS, tiled=True, axis_index_groups=within)).astype(x.dtype)
     return lax.dynamic_slice_in_dim(all_reduce(flat, operator, groups), groups.position() * part, part)
 
 
