@@ -281,7 +281,10 @@ class Document:
         if not isinstance(data, dict):
             raise ValueError(f"a report is an object of JSON, this is {reprlib.repr(data)}")
         if data.get("schema") != SCHEMA_VERSION:
-            raise ValueError(f"report schema {data.get('schema')!r}, this version reads {SCHEMA_VERSION}")
+            found = data.get("schema", "none, so that it is no report")
+            raise ValueError(
+                f"the report's schema is {found}; this version reads {SCHEMA_VERSION}, as Report.save writes"
+            )
         made = _build(cls, data)
         sound.check(made)
         return made
