@@ -127,7 +127,8 @@ def search(
     True
     """
     check_sizes("search", most=most)
-    check_kind("fn_of_sizes", fn_of_sizes, Callable, "a function of the sizes")
+    if not callable(fn_of_sizes):
+        raise TypeError(f"fn_of_sizes is {fn_of_sizes!r:.80}, expected a function of the sizes")
     check_kind("bounds", bounds, Mapping, "a dictionary of sizes by name")
     for name, given in {"limits": limits, "start": start}.items():
         check_kind(name, {} if given is None else given, Mapping, "a dictionary of numbers by name")

@@ -27,7 +27,7 @@ def test_json_round_trip(report):
 
 def test_other_schema_is_refused(report):
     document = json.loads(report.to_json()) | {"schema": 99}
-    with pytest.raises(ValueError, match="schema 99"):
+    with pytest.raises(ValueError, match="schema is 99"):
         ipu_model.Report.from_json(json.dumps(document))
 
 
