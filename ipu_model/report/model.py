@@ -281,7 +281,7 @@ class Document:
         if not isinstance(data, dict):
             raise ValueError(f"a report is an object of JSON, this is {reprlib.repr(data)}")
         if data.get("schema") != SCHEMA_VERSION:
-            found = data.get("schema", "none, so that it is no report")
+            found = cast("dict[str, Any]", data).get("schema", "none, so that it is no report")
             raise ValueError(
                 f"the report's schema is {found}; this version reads {SCHEMA_VERSION}, as Report.save writes"
             )
