@@ -39,7 +39,7 @@ def _uses(priced: Priced, root: Sequence[int]) -> Reads:
     last = last_stage(priced)
     found: Reads = defaultdict(lambda: defaultdict(list))
     for at, step in enumerate(priced.program.steps):
-        if step.scope.phase == UPDATE:
+        if step.scope.phase == UPDATE or step.unit not in priced.placement.nodes:  # glue runs where it is read
             continue
         stage = stage_of(priced, at, last)
         for value in (*step.inputs, *step.outputs):
