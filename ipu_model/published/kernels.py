@@ -16,7 +16,7 @@ from ipu_model.planner.conv_vertices import Tile, Vertex, tile_cycles
 from ipu_model.planner.convolution import plan_convolution, plan_matmul
 from ipu_model.published.formula import FIXED, Formula, known, of_plans
 from ipu_model.published.hardware import system_size
-from ipu_model.published.stencil import BLUR_STEPS, MIDDLE_SIDE
+from ipu_model.published.stencil import BLUR_STEPS, MIDDLE_SIDE, sent_between, sync_between
 from ipu_model.published.units import size_in_bytes, size_named
 from ipu_model.published.words import numbers, ratio, repeats
 from ipu_model.target import Target
@@ -200,11 +200,10 @@ def _blur_convolution(
     quantities = {k: v * times for k, v in base.alternatives[0].items()}
     if count > 1:
         size = 2.0 if data == "half" else 4.0
-        quantities |= {
-            "stencil.sync_external": times,
-            "stencil.global_base": times,
-            "stencil.global_bytes": times * width * channels * size,
-        }
+        between = sent_between(width * channels * size, target)
+        between[FIXED] += sync_between(count, target)
+        for name, value in between.items():
+            quantities[name] = quantities.get(name, 0.0) + times * value
     return Formula((quantities,), base.exchange, work={"step": times, "cell": times * width * height})
 
 

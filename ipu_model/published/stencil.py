@@ -26,9 +26,13 @@ HEAT_INSTRUCTIONS = 4
 BYTES = {"half4": 8, "float2": 16, "scalar float": 16}  # of one pixel of four channels
 BLUR_FLOPS = 52  # per pixel: four channels, a symmetric 3x3 kernel
 HEAT = {2: (6.0, 20.1), 3: (8.0, 29.1)}  # operations and bytes per cell that the source counts
+COPY_CALL = 288.0  # cycles of a call that copies on a tile (measured on a C600)
+VECTOR_BYTES = 8
 LBM_BYTES, LBM_STEPS = 32, 1000
 LBM_TRAFFIC = 2 * 9 * 4  # bytes that a cell reads and writes: nine speeds in fp32
 FRACTIONS = r"share of run time|roofline ceiling"
+SYNCED = 16  # IPUs whose sync is the target's `external_sync_cycles`
+LINKS_OF_NEIGHBOURS = 2  # up, down and across the ladder (PopLibs' command line tools)
 IPU_GRID = {1: (1, 1), 2: (2, 1), 4: (2, 2), 8: (4, 2), 16: (4, 4)}
 
 
@@ -88,6 +92,21 @@ def _hops(count: int) -> float:
     return 1.0 + count // 2 // 2
 
 
+def sync_between(count: int, target: Target) -> float:
+    """Cycles of a sync of `count` IPUs."""
+    return target.external_sync_cycles * _hops(count) / _hops(SYNCED)
+
+
+def sent_between(moved: float, target: Target) -> dict[str, float]:
+    """What it takes to send `moved` bytes to a neighbouring IPU: start-up, and the bytes at the rate of one link."""
+    return {"stencil.global_base": 1.0, FIXED: moved / _link(target)}
+
+
+def _link(target: Target) -> float:
+    """Bytes per cycle of one link in one direction."""
+    return target.link_rate / target.links_per_ipu / target.clock_hz
+
+
 def _share(cells: float, count: int, target: Target) -> float:
     return cells / count / target.tiles
 
@@ -120,11 +139,12 @@ def _blur_step(part: str, vector: str, width: float, height: float, count: int, 
     pixels, size = _share(width * height, count, target), BYTES.get(vector, 16)
     border = 4 * math.sqrt(pixels)
     if "global" in part:
-        return {"stencil.global_base": 1.0, "stencil.global_bytes": _cut(width, height, count) * size}
+        return sent_between(_cut(width, height, count) * size, target)
     if "sync" in part:
-        return {"stencil.sync_external": _hops(count)} if count > 1 else {"stencil.sync_internal": target.sync_cycles}
+        return {FIXED: sync_between(count, target)} if count > 1 else {"stencil.sync_internal": target.sync_cycles}
     if "pre-exchange" in part:
-        return {"stencil.pack_pixel": border, "stencil.pack_byte": border * size, "stencil.pack_base": 1.0}
+        # each pixel of a border is a piece of its own, of which one worker loads and stores a vector in a turn
+        return {"stencil.pack_pixel": border, FIXED: COPY_CALL + target.workers * border * size / VECTOR_BYTES}
     if "post-exchange" in part:
         # the picture and its borders are brought together in one tensor
         return {FIXED: pixels * size / target.memcpy_bytes_per_cycle, "stencil.unpack_pixel": border}
@@ -147,9 +167,9 @@ def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: T
     instructions = 2 * order + 1 + HEAT_INSTRUCTIONS
     quantities = {"stencil.heat": _share(cells, count, target) * instructions}
     if count > 1:
-        # slabs: the outer IPUs have one neighbour, those between them two
+        # slabs: an IPU sends a face to each neighbour, both at once
         quantities["stencil.heat_links"] = 1.0
-        quantities["stencil.heat_cut_bytes"] = 4 * math.prod(extents[:-1]) * min(count - 1, 2)
+        quantities[FIXED] = 4 * math.prod(extents[:-1]) / (LINKS_OF_NEIGHBOURS * _link(target))
     operations, traffic = HEAT.get(order, HEAT[3])
     steps = repeats(what, float(config.get("steps", 1000)))
     work = {"flop": operations * cells * steps, "byte": traffic * cells * steps, "cell": cells * steps, "step": steps}

@@ -167,6 +167,40 @@ def test_the_exchange_and_sync_of_a_stencil_are_those_of_the_chip():
         assert slower == pytest.approx(2 * published.predict(row, chip))
 
 
+@pytest.mark.parametrize("vector", ["half4", "scalar float"])
+def test_borders_cross_between_ipus_at_the_rate_of_a_link(vector):
+    chip = target.get("mk1")
+    row = {"family": "exchange", "unit": "cycles", "hardware": "GC2, 16 IPU", "precision": "fp16",
+           "what": "Gaussian blur step: global exchange",
+           "config": {"image": "2200x1122", "vector": vector}}  # fmt: skip
+    halved = chip.replace(link_bytes_per_second=chip.link_bytes_per_second / 2)
+    sent = (2200 / 4 + 1122 / 4) * (8 if vector == "half4" else 16)
+    link = chip.link_bytes_per_second * chip.link_efficiency / chip.clock_hz
+    assert published.predict(row, halved) - published.predict(row, chip) == pytest.approx(sent / link)
+
+
+def test_a_sync_between_ipus_takes_what_the_chip_says_by_the_links_that_it_passes():
+    def sync(count):
+        return published.predict({
+            "family": "exchange", "unit": "cycles", "hardware": f"GC2, {count} IPU", "precision": "fp16",
+            "what": "Gaussian blur step: sync", "config": {"image": "2200x1122", "vector": "half4"}})  # fmt: skip
+
+    whole = target.get("mk1").external_sync_cycles
+    assert [sync(count) for count in (2, 4, 8, 16)] == pytest.approx([whole * n / 5 for n in (1, 2, 3, 5)])
+
+
+def test_one_worker_copies_the_pieces_of_a_border():
+    def copies(vector):
+        return published.predict({
+            "family": "exchange", "unit": "cycles", "hardware": "GC2, 16 IPU", "precision": "fp16",
+            "what": "Gaussian blur step: pre-exchange copies",
+            "config": {"image": "2200x1122", "vector": vector}})  # fmt: skip
+
+    chip = target.get("mk1")
+    border = 4 * (2200 * 1122 / 16 / chip.tiles) ** 0.5
+    assert copies("scalar float") - copies("half4") == pytest.approx(chip.workers * border)
+
+
 def test_stencils_scale_with_the_grid():
     def heat(side):
         return {"family": "memory_bound", "what": "run time", "unit": "s", "precision": "fp32",
