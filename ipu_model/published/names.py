@@ -109,8 +109,19 @@ def precision(text: str) -> str:
     return re.sub(r"\bhalf\b", "fp16", text)
 
 
+def partials(types: str) -> str:
+    """The type of partial results that a precision says: its second type (``"fp16.32"``), or fp32 alone.
+
+    Empty where it does not say.
+    """
+    named = re.findall(r"(?<!\d)(?:32|16|8)(?!\d)", types)
+    if len(named) > 1:
+        return "float" if named[1] == "32" else "half"
+    return "float" if named == ["32"] else ""
+
+
 def has_half_partials(types: str) -> bool:
-    """Whether a precision names a second type, that of partial results, and it is half (``"fp16.16"``)."""
+    """Whether a precision names half data and half partial results (``"fp16.16"``)."""
     return re.findall(r"(?<!\d)(?:32|16|8)(?!\d)", types)[:2] == ["16", "16"]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ipu_model.published import names
 from ipu_model.published.catalogue import accumulated, is_named, network, number, piece_of
 from ipu_model.published.formula import FIXED, Formula, known
 from ipu_model.published.hardware import system_size
@@ -18,6 +19,7 @@ from ipu_model.published.units import ONE_ITEM, parse
 from ipu_model.published.words import size_asked_for
 from ipu_model.published.workload import (
     DEFAULT_PERCENT,
+    PARTIALS,
     System,
     inference_cost,
     inference_parts,
@@ -87,7 +89,7 @@ class Case:
     """The program of a whole-model row."""
 
     network: Network  # one batch, or one micro-batch
-    system: System  # IPUs, replicas and accumulation; of inference those of a single IPU
+    system: System  # IPUs, replicas and accumulation, of inference those of a single IPU, and the type of partials
     count: int  # IPUs of the system
     share: float  # rows of a batch per item: a packed row holds more than one sequence
     assumed: tuple[str, ...]  # what the row does not say
@@ -102,7 +104,7 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula | None:
     if named:
         return dataclasses.replace(_part(named, case, row, target), assumed=case.assumed)
     if parse(str(row["unit"])).sort == "bytes":
-        made = known(memory(case.network, target, row["family"] == "training"), "bytes")
+        made = known(memory(case.network, target, row["family"] == "training", case.system.partials), "bytes")
         return dataclasses.replace(made, assumed=(*case.assumed, "all of it on one IPU"))
     made = _training(case, row, target) if row["family"] == "training" else _inference(case, row, target)
     return dataclasses.replace(made, assumed=(*case.assumed, *made.assumed))
@@ -138,7 +140,10 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
     name = " ".join((name, *(str(config[key]) for key in ("model", "size", "variant") if key in config)))
     if training and "mlperf" in name and "bert" in name:  # the large one, with short texts in rows of 512 tokens
         name, config = f"{name} large", {"seq": 512, "fw": "packed", **config}
-    assumed = _assumed(name, str(row.get("precision") or "").lower())
+    precision = str(row.get("precision") or "").lower()
+    said, usual = names.partials(precision), "float" if training else PARTIALS
+    partials, assumed = said or usual, _assumed(name, precision)
+    assumed += [] if said else [f"{partials} partial results"]
     unread = sorted(set(config) - READ)
     assumed += [f"no effect of {', '.join(unread)}"] if unread else []
     if not training:
@@ -146,12 +151,13 @@ def case_of(row: Mapping[str, Any], target: Target) -> Case:
         if network_.served == "text" and re.search(_BY_TOKEN, what):
             raise ValueError(f"{what!r}: writing token by token is not priced, only reading whole texts")
         assumed += [] if "batch" in config else ["batch 1"]
-        percent = inference_proportion(network_, target)
+        percent = inference_proportion(network_, target, partials)
         if percent < DEFAULT_PERCENT:
             lower = f"availableMemoryProportion {percent / 100:g}, with which it fits"
             assumed.append(lower if percent else _too_large(network_, target))
-        return Case(network_, System(), count, 1.0, tuple(assumed))
-    return _training_case(row, target, name, config, assumed)
+        return Case(network_, System(partials=partials), count, 1.0, tuple(assumed))
+    case = _training_case(row, target, name, config, assumed)
+    return dataclasses.replace(case, system=dataclasses.replace(case.system, partials=partials))
 
 
 def _too_large(network: Network, target: Target) -> str:
@@ -167,7 +173,6 @@ def _assumed(name: str, precision: str) -> list[str]:
     assumed = [] if precision else ["half precision"]
     if precision and not re.search(r"16|half|fp8|mixed", precision):
         assumed.append(f"half precision in place of {precision}")
-    assumed += [] if re.search(r"16\.16|fp16 partials", precision) else ["half partial results"]
     assumed += [f"attention in pieces of {piece_of(name)} tokens"] if piece_of(name) else []
     assumed += [] if is_named(name) else ["a network of unknown name, priced by its configuration"]
     return assumed
@@ -255,7 +260,7 @@ def _stretch(group: str, kind: str) -> str:
 
 def _inference(case: Case, row: Mapping[str, Any], target: Target) -> Formula:
     network = case.network
-    cost = inference_cost(network, target)
+    cost = inference_cost(network, target, case.system.partials)
     kind = "fp8" if "fp8" in str(row["precision"]) else network.kind
     quantities = {FIXED: cost.host, "inference.call": 1.0}
     stretch = _stretch("inference", kind)
@@ -337,5 +342,5 @@ def parts(row: Mapping[str, Any], target: Target) -> dict[str, float]:
         raise ValueError(f"parts are those of inference and training, not of {row['family']!r}")
     case = case_of(row, target)
     if row["family"] == "inference":
-        return inference_parts(case.network, target)
+        return inference_parts(case.network, target, case.system.partials)
     return training_parts(case.network, target, case.system)

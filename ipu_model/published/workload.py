@@ -32,7 +32,7 @@ from ipu_model.walk.program import Step
 from ipu_model.walk.scope import FORWARD
 
 REPLICA = "replica"
-PARTIALS = "half"  # published throughputs use half partial results throughout
+PARTIALS = "half"  # partial results of products, as servers set them; PopART itself takes float
 DEFAULT_PERCENT = round(100 * ModelOptions().available_memory)
 WITHOUT_TEMPORARIES = OpCost(())
 # Constants of whole-model rows; a price does not depend on them.
@@ -41,11 +41,15 @@ NOT_PRICED = ("inference.", "training.", "latency.", "kernel.", "stencil.", "mem
 
 @dataclass(frozen=True)
 class System:
-    """How a training step is laid out: IPUs in each replica, replicas, and micro-batches that share an update."""
+    """How a training step is laid out: IPUs in each replica, replicas, and micro-batches that share an update.
+
+    `partials` is the type of partial results, ``"half"`` or ``"float"``.
+    """
 
     ipus: int = 1
     replicas: int = 1
     accumulation: int = 1
+    partials: str = PARTIALS
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ def _adam(weight: Array, gradient: Array, first: Array, second: Array) -> tuple[
 
 def _options(system: System) -> ModelOptions:
     return ModelOptions(
-        partials=PARTIALS, replicas=system.replicas, gradient_accumulation=system.accumulation, overlap_io=True,
+        partials=system.partials, replicas=system.replicas, gradient_accumulation=system.accumulation, overlap_io=True,
         axis_sizes={REPLICA: system.replicas}, merge_collectives=("all_reduce",),
     )  # fmt: skip
 
@@ -146,35 +150,36 @@ def _placement(network: Network, system: System) -> Placement:
     return Placement(nodes, system.ipus, pipelined=system.ipus > 1)
 
 
-def inference_cost(network: Network, target: Target) -> Cost:
+def inference_cost(network: Network, target: Target, partials: str = PARTIALS) -> Cost:
     """Cycles of one batch by kind."""
-    return _priced(_inference_cost, target)(network, _chip(target))
+    return _priced(_inference_cost, target)(network, _chip(target), partials)
 
 
 @functools.lru_cache(maxsize=1024)
-def _inference_cost(network: Network, chip: _Chip) -> Cost:
-    return _priced_batch(network, chip.target, inference_proportion(network, chip.target) or DEFAULT_PERCENT).total
+def _inference_cost(network: Network, chip: _Chip, partials: str) -> Cost:
+    percent = inference_proportion(network, chip.target, partials) or DEFAULT_PERCENT
+    return _priced_batch(network, chip.target, percent, partials).total
 
 
-def _priced_batch(network: Network, target: Target, percent: int) -> Priced:
-    options = ModelOptions(partials=PARTIALS, available_memory=percent / 100)
+def _priced_batch(network: Network, target: Target, percent: int, partials: str) -> Priced:
+    options = ModelOptions(partials=partials, available_memory=percent / 100)
     return price(inference_program(network), Context(target, options), EVERYTHING_HERE)
 
 
-def inference_proportion(network: Network, target: Target) -> int:
+def inference_proportion(network: Network, target: Target, partials: str = PARTIALS) -> int:
     """The largest availableMemoryProportion with which a batch fits, in percent; 0 where it fits with none.
 
     Where a program does not fit with the default, users lower it until it does.
     """
-    return _priced(_inference_proportion, target)(network, _chip(target))
+    return _priced(_inference_proportion, target)(network, _chip(target), partials)
 
 
 @functools.lru_cache(maxsize=1024)
-def _inference_proportion(network: Network, chip: _Chip) -> int:
+def _inference_proportion(network: Network, chip: _Chip, partials: str) -> int:
     bytes_of_tile = chip.target.machine.tile_memory
 
     def too_large(percent: int, change: Change = NO_CHANGE) -> bool:
-        return Fullest(_priced_batch(network, chip.target, percent))(change) > bytes_of_tile
+        return Fullest(_priced_batch(network, chip.target, percent, partials))(change) > bytes_of_tile
 
     if not too_large(DEFAULT_PERCENT):
         return DEFAULT_PERCENT
@@ -236,16 +241,16 @@ def training_parts(network: Network, target: Target, system: System) -> dict[str
     return parts
 
 
-def inference_parts(network: Network, target: Target) -> dict[str, float]:
+def inference_parts(network: Network, target: Target, partials: str = PARTIALS) -> dict[str, float]:
     """Cycles of a batch by kind."""
-    cost = inference_cost(network, target)
+    cost = inference_cost(network, target, partials)
     return {"compute": cost.compute, "exchange": cost.exchange, "sync": cost.sync, "host": cost.host}
 
 
-def memory(network: Network, target: Target, training: bool) -> int:
+def memory(network: Network, target: Target, training: bool, partials: str = PARTIALS) -> int:
     """Bytes over all tiles of a program on one IPU, whether it fits or not."""
     program = training_program(network, System()) if training else inference_program(network)
-    return report_of(price(program, Context(target, ModelOptions(partials=PARTIALS)), EVERYTHING_HERE)).memory.total
+    return report_of(price(program, Context(target, ModelOptions(partials=partials)), EVERYTHING_HERE)).memory.total
 
 
 def _chip(target: Target) -> _Chip:

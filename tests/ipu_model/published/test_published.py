@@ -27,6 +27,7 @@ from ipu_model.published import (
     workload,
 )
 from ipu_model.published.__main__ import main
+from ipu_model.published.explain import explain
 
 GC2 = "GC2 (ipu1) full 1216 tiles, Poplar IPUModel"
 GC200 = "GC200 (ipu2) full 1472 tiles, Poplar IPUModel"
@@ -145,6 +146,18 @@ def test_throughput_grows_with_the_batch_and_falls_with_the_sequence():
     long = published.predict(throughput_row(name, 16, seq=384))
     assert small < large
     assert long < large / 2
+
+
+def test_partial_results_are_of_the_type_that_a_row_says_else_as_servers_and_trainers_have_them():
+    def took(family, precision):
+        row = {**throughput_row("BERT-Base throughput", 4, family, seq=128), "precision": precision}
+        return published.predict(row), explain(row).assumed
+
+    for family, usual in (("inference", "half"), ("training", "float")):
+        half, single = took(family, "fp16.16")[0], took(family, "fp16.32")[0]
+        assert single < 0.8 * half
+        value, assumed = took(family, "fp16")
+        assert (value, f"{usual} partial results" in assumed) == (half if usual == "half" else single, True)
 
 
 def test_training_scales_with_the_system_but_not_perfectly():
