@@ -28,6 +28,8 @@ SIZES = {  # layers, width and hidden width of encoders
 NAMED = {"tinybert": (4, 312, 1200), "minilm": (12, 384, 1536), "mobilebert": (24, 256, 1024)}  # MobileBERT: about
 WHISPER = {"tiny": (4, 384), "base": (6, 512), "small": (12, 768), "medium": (24, 1024), "large": (32, 1280)}
 VISION = {"tiny": (12, 192), "small": (12, 384), "base": (12, 768), "large": (24, 1024), "huge": (32, 1280)}
+# Layers, width and the two hidden widths of MLP-Mixer: across patches, across channels.
+MIXER = {"small": (8, 512, 256, 2048), "base": (12, 768, 384, 3072), "large": (24, 1024, 512, 4096)}
 LANGUAGE = {"small": (12, 768), "medium": (24, 1024), "large": (36, 1280), "xl": (48, 1600)}
 EFFICIENT = ((224, 1.0, 1.0), (240, 1.0, 1.1), (260, 1.1, 1.2), (300, 1.2, 1.4), (380, 1.4, 1.8), (456, 1.6, 2.2),
              (528, 1.8, 2.6), (600, 2.0, 3.1))  # fmt: skip
@@ -146,6 +148,15 @@ def _vision(name: str) -> Build:
         patch = _patch(name, config, 16)
         tokens = (number(config, "image", 224) // max(1, patch)) ** 2 + 1
         return networks.encoder(layers, width, 4 * width, tokens, batch, patch=patch, served="vision")
+
+    return build
+
+
+def _mixer(name: str) -> Build:
+    def build(batch: int, config: Config) -> Network:
+        size, patch = MIXER.get(size_of(name, "base"), MIXER["base"]), _patch(name, config, 16)
+        tokens = max(1, number(config, "image", 224) // max(1, patch)) ** 2
+        return networks.mixer(batch, *size, tokens, patch)
 
     return build
 
@@ -309,6 +320,7 @@ NETWORKS: tuple[tuple[str, Callable[[str], Build]], ...] = (
      _refused),
     (r"\bclip\b", _contrastive),
     (r"videobert|unified|\bvit\b|\bvit-|vision transformer|deit|dino|\bmae\b|beit", _vision),
+    (r"mixer", _mixer),
     (r"roformer", _rotary),
     (r"wav2vec|hubert|whisper", _speech),
     (r"distil", lambda name: _encoder(name, 384, layers=6)),

@@ -6,6 +6,7 @@ are bounds of the machine, not models of a program; they answer where nothing be
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from ipu_model.published.catalogue import is_named, network, number
 from ipu_model.published.formula import FIXED, Formula, known
 from ipu_model.published.hardware import system_size
-from ipu_model.published.kernels import PATHS, largest_square, types_of
+from ipu_model.published.kernels import PATHS, largest_square, peak_of
 from ipu_model.published.names import BATCHES, entries
 from ipu_model.published.units import parse, size_in_bytes, size_named
 from ipu_model.published.words import last_that_fits, size_asked_for
@@ -23,6 +24,7 @@ from ipu_model.target import Target
 
 ALL_REDUCE = r"all-?reduce"
 COLLECTIVE = rf"{ALL_REDUCE}|all-?gather|reduce-?scatter"
+SPREAD = r"\b(broadcast|gather|scatter)"  # from or to one tile, or among all of them
 GROWING = ("seq", "image", "layers", "hidden")  # sizes of a network, beside its batch
 FIRST = 64  # first guess of a batch: its memory, compared with that of one item, gives the growth by item
 ROUNDS = 3
@@ -44,7 +46,8 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula:
     count = system_size(str(row["hardware"]))
     chips = 1 if wanted.each or re.search(r"per (ipu|chip)|each (ipu|chip)", words) else count
     if wanted.sort == "flop/s":
-        return known(chips * target.peak_flops(*types_of(precision)), wanted.sort)
+        ceiling = known(chips * peak_of(precision, target), wanted.sort)
+        return dataclasses.replace(ceiling, assumed=("the peak of the chip",))
     collective = re.search(COLLECTIVE, words) and size_named(config, words)
     if wanted.sort == "byte/s" and collective:
         return Formula((_step(words, config, count, target),), work={"byte": collective})
@@ -115,21 +118,32 @@ def _rate(words: str, target: Target) -> float:
 
 def _step(words: str, config: Mapping[str, Any], count: int, target: Target) -> dict[str, float]:
     """Cycles of the step that the words name: a sync, a copy, a transfer of the given bytes, or a kernel call."""
-    each = size_in_bytes(config.get("bytes_per_tile", 0))
     size, on_chip = size_named(config, words), not re.search(PATHS, words)
     if re.search(r"\bsync", words):
         return {FIXED: target.external_sync_cycles if count > 1 and "internal" not in words else target.sync_cycles}
-    if re.search(COLLECTIVE, words):  # round the rings once to add up, once to share the sums
+    between = count > 1 and size and re.search(SPREAD, words)
+    if between or re.search(COLLECTIVE, words):  # round the rings once to add up, once to share the sums
         seconds = interconnect_of(target).all_reduce(size, number(config, "replicas", count))
         return {FIXED: seconds * target.clock_hz / (1 if re.search(ALL_REDUCE, words) else 2)}
     if on_chip and re.search(r"\bcop(y|ies)\b", words):
         return {"kernel.copy_call": 1.0, FIXED: size / target.memcpy_bytes_per_cycle}
-    if re.search(rf"exchange|transfer|latency|\bcop(y|ies)\b|{PATHS}", words):
-        per_tile = target.tiles if re.search(r"all-to-all|aggregate", words) else 1
-        rate = target.exchange_bytes_per_cycle * per_tile if on_chip else _rate(words, target) / target.clock_hz
-        sync = target.sync_cycles if on_chip else target.external_sync_cycles
-        return {FIXED: target.exchange_setup_cycles + sync + size / rate + each / target.exchange_bytes_per_cycle}
+    each = size_in_bytes(config.get("bytes_per_tile", 0))
+    moved = size or each or not re.search(SPREAD, words)
+    if moved and re.search(rf"exchange|transfer|latency|\bcop(y|ies)\b|{PATHS}|{SPREAD}", words):
+        return {FIXED: _transfer(words, size, each, target)}
     raise ValueError(f"no rule knows a time of {words!r}; a program is named as op, with its sizes beside it")
+
+
+def _transfer(words: str, size: float, each: float, target: Target) -> float:
+    """Cycles to move `size` bytes in all and `each` on every tile, with the sync before."""
+    if re.search(PATHS, words):
+        rate, sync = _rate(words, target) / target.clock_hz, target.external_sync_cycles
+    else:
+        if re.search(r"\b(per|each|every) tile\b", words):
+            size, each = 0.0, each or size
+        of_all = re.search(r"all-to-all|aggregate", words)
+        rate, sync = target.exchange_bytes_per_cycle * (target.tiles if of_all else 1), target.sync_cycles
+    return target.exchange_setup_cycles + sync + size / rate + each / target.exchange_bytes_per_cycle
 
 
 def _bytes(words: str, config: Mapping[str, Any], target: Target) -> float:

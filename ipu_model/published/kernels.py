@@ -27,6 +27,8 @@ GROUP = 16  # columns that the kernel of products works on together
 LOAD_LATENCY = 6  # cycles from a load to the use of what it loads (Jia et al. 2019)
 # Dynamic sparsity plans without knowing where the blocks are: buckets of the largest size, and rounds of the exchange.
 DYNAMIC = 2.0
+VECTOR = r"\bspmv\b|matrix[- ]vector"  # a product with one column
+FP8 = ("c600",)  # chips whose convolution units take fp8
 SPARSE = ("density", "sparsity", "nnz")  # entries that say how many elements are zero
 # Words for bytes that leave a chip.
 PATHS = r"host|gateway|pcie|\blinks?\b|ipu-?link|inter-ipu|between .*(ipus|chips)|streaming|remote|\bddr|off-chip"
@@ -108,12 +110,22 @@ def types_of(precision: str) -> tuple[str, str]:
     return "half", "float" if "32" in precision else "half"
 
 
+def _holds_fp8(precision: str, target: Target) -> bool:
+    return "fp8" in precision and target.name in FP8
+
+
+def peak_of(precision: str, target: Target) -> float:
+    """Operations per second of a chip at its peak, in the types of a precision."""
+    return target.peak_flops(*types_of(precision)) * (2 if _holds_fp8(precision, target) else 1)
+
+
 def _gemm(config: Mapping[str, Any], what: str, precision: str, target: Target) -> Formula | None:
     data, partials = types_of(precision)
-    peak = target.peak_flops(data, partials)
+    peak = peak_of(precision, target)
+    packed = 2 if _holds_fp8(precision, target) else 1  # two numbers take the place, and the cycles, of a half
     if "N" in config:
         n, inner, out = config["N"], config.get("inner", 16), config.get("out", 16)
-        cycles = on_tile_product(n, inner, out, data, partials, target)
+        cycles = on_tile_product(n, math.ceil(inner / packed), out, data, partials, target)
         return Formula(({FIXED: cycles},), work=_flop(2.0 * n * inner * out * config.get("tiles", target.tiles), peak))
     if any(name in config for name in SPARSE):
         sparse = _sparse(config, what, data, target)
@@ -122,7 +134,7 @@ def _gemm(config: Mapping[str, Any], what: str, precision: str, target: Target) 
         dense = {name: value for name, value in config.items() if name not in SPARSE}
         whole = _gemm({"m": 4096, "k": 4096, "n": 4096, **dense}, "dense matmul", precision, target)
         return None if whole is None else known(whole(target) / sparse(target))
-    if re.search(r"(?<!non-)\bsparse\b", what):
+    if re.search(r"(?<!non-)\bsparse\b|\bspm[vm]\b", what):
         raise ValueError(f"{what!r}: how many zeros there are is not said; it is one of {', '.join(SPARSE)}")
     sizes = [int(n) for n in numbers(config.get("shape", config.get("size", "")))]
     bound = "peak" in what and not re.search(r"best|measured|achieved|reached", what)  # of the chip, not of a product
@@ -130,7 +142,7 @@ def _gemm(config: Mapping[str, Any], what: str, precision: str, target: Target) 
         m, k, n = (int(config.get(d, (sizes or [2944])[min(i, len(sizes or [1]) - 1)])) for i, d in enumerate("mkn"))
         groups = int(config.get("groups", config.get("batch", 1)))
         options = Options("none_matmul", partials="float" if data == "float" else partials)
-        plan = plan_matmul(m, k, n, target, groups, data=data, options=options)
+        plan = plan_matmul(m, math.ceil(k / packed), n, target, groups, data=data, options=options)
         given = float(config.get("peak_tflops", peak / 1e12)) * 1e12
         return dataclasses.replace(of_plans([plan]), work=_flop(2.0 * groups * m * k * n, given))
     if "matrix-vector" in what:
@@ -153,7 +165,9 @@ def _flop(flop: float, peak: float) -> dict[str, float]:
 
 def _sparse(config: Mapping[str, Any], what: str, data: str, target: Target) -> Formula:
     """Block-sparse product, counted on its non-zeros: arithmetic on blocks plus bringing the dense operand."""
-    m, k, n = (config.get(d, config.get("size", 4096)) for d in ("m", "k", "n"))
+    m = config.get("m", config.get("rows", config.get("size", 4096)))
+    k = config.get("k", config.get("columns", config.get("size", m)))
+    n = config.get("n", 1 if re.search(VECTOR, what) else config.get("size", 4096))
     # the cost of a multiply falls about with the root of the block's side; two sides have fitted constants
     side = min(16.0, max(1.0, (numbers(config.get("block", 1)) or [1.0])[0]))
     single = (side**-0.5 - 0.25) / 0.75
@@ -185,6 +199,8 @@ def _blur_convolution(
 ) -> Formula | None:
     if "image" not in config:
         return None
+    if "blur" not in what:
+        raise ValueError(f"{what!r}: how many channels go in and out is not said (input-channels, output-channels)")
     sides = numbers(config["image"])
     width, height = sides if len(sides) == 2 else (MIDDLE_SIDE, MIDDLE_SIDE)
     data = types_of(precision)[0]
@@ -210,6 +226,8 @@ def _blur_convolution(
 def _memory(config: Mapping[str, Any], what: str, precision: str, target: Target) -> Formula | None:
     if re.search(PATHS, what):
         return None
+    if re.search(rf"{VECTOR}|\bspmm\b", what):
+        return _gemm(config, what, precision, target)
     if re.search(r"latency", what) and re.search(r"\b(memory|load|sram)\b", what):
         return Formula(({FIXED: LOAD_LATENCY},))
     stream = re.search(r"\b(triad|copy|scale|mul|add|dot)\b", f"{what} {config.get('kernel', '')}")

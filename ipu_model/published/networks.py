@@ -79,6 +79,21 @@ def encoder(
 
 
 @functools.cache
+def mixer(batch: int, layers: int, width: int, across: int, hidden: int, tokens: int, patch: int) -> Network:
+    """MLP-Mixer: a feed-forward across the patches of each channel, then one across the channels of each patch."""
+
+    def layer(w: Weights, x: Array) -> Array:
+        x = x + nn.feed_forward(w, nn.layer_norm(w, x).swapaxes(1, 2), across).swapaxes(1, 2)
+        return x + nn.feed_forward(w, nn.layer_norm(w, x), hidden)
+
+    def forward(w: Weights, x: Array) -> Array:
+        x = nn.layer_norm(w, nn.repeat(w, layers, layer, nn.dense(w, x, width)))
+        return nn.dense(w, nn.average(x, (1,))[:, 0], 1000)
+
+    return Network("transformer", forward, (_half(batch, tokens, 3 * patch**2),), batch, "vision")
+
+
+@functools.cache
 def translation(layers: int, width: int, hidden: int, tokens: int, batch: int) -> Network:
     """An encoder, and a decoder of as many layers with attention to the encoder's result."""
     heads = max(1, width // 64)

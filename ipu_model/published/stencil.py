@@ -162,7 +162,7 @@ def _heat(config: Mapping[str, Any], what: str, unit: str, count: int, target: T
         cells = count * target.memory / target.fitted.get(kind, 16.0)
         if "outcome" in unit:
             return known(math.prod(extents) <= cells)
-        return known(cells if "cells" in unit else cells ** (1 / order))
+        return known(cells if "cells" in unit and "side" not in unit else cells ** (1 / order))
     cells = math.prod(extents)
     instructions = 2 * order + 1 + HEAT_INSTRUCTIONS
     quantities = {"stencil.heat": _share(cells, count, target) * instructions}

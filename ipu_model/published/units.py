@@ -27,6 +27,7 @@ RATE = re.compile(
 )
 RATE_WORDS = re.compile(r"([kmgtp]|giga|tera|peta)?(flops|lups)|[gtp]ops|[kmg]?bps|fps|qps")
 WATTS = re.compile(r" ?(?:/|per) ?(?:w|watts?)$")
+ENERGY = re.compile(r"(?P<prefix>[mkµu]?)(?:(?P<hour>wh)|j|joules?)(?: ?(?:/|per) ?\w+)?")
 ONE_IPU = re.compile(r"\b(per|each|of one) (ipu|chip|card|device)\b")
 ONE_ITEM = re.compile(r"(?:\bper |/ ?)(image|item|sample|example|sequence|query|request|graph)\b")
 SIZE = re.compile(r"\b[\d,.]+ ?(?:[kmgt]i?)?b(?:ytes?)?\b(?! ?(?:/|per ))")
@@ -37,8 +38,8 @@ EXPECTED = {"cycles": "one of cycles, times and rates of its work", "bytes": "on
 class Unit(NamedTuple):
     """The quantity that a unit measures, and its size in base units."""
 
-    # ``"cycles"``, ``"time"`` (seconds), ``"bytes"``, ``"share"``, ``"number"``, or the work that a rate counts per
-    # second: ``"flop/s"``, ``"byte/s"``, ``"item/s"``, ``"token/s"``, ``"step/s"``, ``"cell/s"``
+    # ``"cycles"``, ``"time"`` (seconds), ``"energy"`` (joules), ``"bytes"``, ``"share"``, ``"number"``, or the work that
+    # a rate counts per second: ``"flop/s"``, ``"byte/s"``, ``"item/s"``, ``"token/s"``, ``"step/s"``, ``"cell/s"``
     sort: str
     scale: float = 1.0
     each: bool = False  # whether a rate is that of one IPU of a system
@@ -65,6 +66,10 @@ def parse(unit: str) -> Unit:
         return Unit("cycles", PREFIXES[cycles[1] or ""])
     if head in TIMES or head.removesuffix("s") in TIMES:
         return Unit("time", TIMES.get(head) or TIMES[head.removesuffix("s")])
+    energy = ENERGY.fullmatch(text)
+    if energy:
+        prefix = {"": 1.0, "m": 1e-3, "k": 1e3}.get(energy["prefix"], 1e-6)
+        return Unit("energy", prefix * (3600.0 if energy["hour"] else 1.0))
     size = re.fullmatch(r"([kmgt]?)(i?)(?:b|bytes?)", head)
     if size:
         return Unit("bytes", 1024.0 ** " kmgt".index(size[1]) if size[2] else PREFIXES[size[1]])
@@ -109,8 +114,12 @@ def asked(formula: Formula, what: str, unit: str, ipus: int = 1, watts: float = 
         found = found._replace(each=True)
     if found.each and ipus > 1:
         formula = dataclasses.replace(formula, assumed=(*formula.assumed, f"an equal share for each of {ipus} IPUs"))
+    board = f"{watts:g} W for each IPU, its rated power"
+    if found.sort == "energy":
+        found = Unit("time", found.scale / watts / ipus)
+        formula = dataclasses.replace(formula, assumed=(*formula.assumed, board))
+        what = what.replace("per inference", "per item")
     if found.of_watt and found.sort.endswith("/s"):
-        board = f"{watts:g} W for each IPU, its rated power"
         found = found._replace(scale=found.scale * watts * (1 if found.each else ipus), of_watt=False)
         formula = dataclasses.replace(formula, assumed=(*formula.assumed, board))
     if formula.gives == "cycles" and found.sort in ("time", "cycles") and ONE_ITEM.search(f"{what} {unit}".lower()):

@@ -27,14 +27,14 @@ SMALL = networks.encoder(4, 64, 256, 16, 2)
 # Millions of parameters as the papers and model zoos give them.
 PARAMETERS = {
     "ResNet-18": 11.7, "ResNet-50": 25.6, "ResNet-101": 44.5, "ResNeXt-50": 25.0, "EfficientNet-B0": 5.3,
-    "EfficientNet-B4": 19.3, "ViT-Base": 86.6, "ViT-Large": 304, "Swin-Tiny": 28.3, "Swin-Large": 197,
-    "BERT-Base": 109, "BERT-Large": 335, "GPT-2 medium": 406, "U-Net": 31.0,
+    "EfficientNet-B4": 19.3, "ViT-Base": 86.6, "ViT-Large": 304, "MLP-Mixer B/16": 59.9, "Swin-Tiny": 28.3,
+    "Swin-Large": 197, "BERT-Base": 109, "BERT-Large": 335, "GPT-2 medium": 406, "U-Net": 31.0,
     "CLIP": 151,  # both towers; an image tower alone is a vision transformer
     "CLIP image tower": 86.6,
 }  # fmt: skip
 # Thousand million multiply-adds of one image of 224 x 224 (380 for B4).
 MACS = {"ResNet-18": 1.8, "ResNet-50": 4.1, "ResNeXt-50": 4.2, "EfficientNet-B0": 0.39, "EfficientNet-B4": 4.2,
-        "ViT-Base": 17.5, "Swin-Tiny": 4.5}  # fmt: skip
+        "ViT-Base": 17.5, "MLP-Mixer B/16": 12.6, "Swin-Tiny": 4.5}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

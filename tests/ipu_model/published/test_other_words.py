@@ -21,6 +21,12 @@ def answer(family, what, unit, hardware="GC200, 1 IPU", precision="fp16", **conf
     (50, ("memory_bound", "streaming memory copy time", "ms", "M2000", "any", "1 GiB")),
     (52, ("exchange", "transfer of 8 MiB between neighbouring IPUs", "us", "GC200, 2 IPU")),  # at 160 GB/s
     (12, ("exchange", "all-to-all exchange time, 64 KiB per tile", "us", "GC200", "any", "bytes_per_tile")),
+    (0.33, ("exchange", "all-to-all exchange, as much per tile", "us", "GC200", "any", 1024)),
+    (11, ("exchange", "broadcast of 64 KiB from one tile to all", "us", "C600")),  # 4 bytes a cycle
+    (0.55, ("exchange", "broadcast of 100 MB over links", "ms", "GC200 POD4")),
+    (336, ("gemm", "fp8 dense matmul rate", "TFLOP/s", "C600", "fp8", "product")),  # of 560 at the peak
+    (560, ("gemm", "peak rate", "TFLOP/s", "C600", "fp8")),
+    (525, ("max_problem_size", "largest 3D heat grid that fits", "cells per side", "GC200, 4 IPU", "fp32", "3D heat")),
     (0.5, ("exchange", "IPU-Link latency, neighbouring IPUs", "us", "GC2, 2 IPU")),
     (2.3, ("exchange", "all-reduce time", "us", "GC200 POD4", "fp16", "1 KB")),  # six hops of a sync of 500 cycles
     (0.55, ("exchange", "all-gather of 100 MB", "ms", "GC200 POD4")),  # 3/4 of it at 137 GB/s
@@ -35,7 +41,9 @@ def answer(family, what, unit, hardware="GC200, 1 IPU", precision="fp16", **conf
 ])  # fmt: skip
 def test_rates_and_times_of_the_machine(expected, asked):
     family, what, unit, hardware, precision, size = (*asked, *("GC200, 1 IPU", "any", "")[len(asked) - 3 :])
-    config = {"bytes_per_tile": 65536} if size == "bytes_per_tile" else {"bytes": size} if size else {}
+    named = {"bytes_per_tile": {"bytes_per_tile": 65536}, "product": dict.fromkeys("mkn", 4096),
+             "3D heat": {"equation": "3D heat"}}  # fmt: skip
+    config = named.get(size, {"bytes": size} if size else {})
     found = answer(family, what, unit, hardware, precision, **config)
     assert found == pytest.approx(expected, rel=0.4)
 
@@ -50,6 +58,28 @@ def test_sparse_products_of_other_sorts():
     dense = answer("gemm", "dense matmul time", "us", m=4096, k=4096, n=1024)
     ratio = dense / answer("gemm", "static block-sparse matmul time", "us", **SPARSE)
     assert answer("gemm", "speed-up of static sparse over dense", "ratio", **SPARSE) == pytest.approx(ratio)
+
+
+def test_a_sparse_matrix_times_a_vector_is_no_peak():
+    config = {"rows": 1_000_000, "nnz": 5_000_000}
+    for family in ("memory_bound", "gemm"):
+        assert 50 < answer(family, "SpMV rate", "GFLOP/s", "GC2, 1 IPU", "fp32", **config) < 1000
+    with pytest.raises(ValueError, match="how many zeros"):
+        answer("memory_bound", "SpMV rate", "GFLOP/s")
+
+
+def test_the_energy_of_an_item_is_the_rated_power_for_its_time():
+    asked = "inference", "ResNet-50 energy per inference"
+    each = answer(*asked, "mJ", "C600, 1 IPU", batch=4)
+    rate = answer("inference", "ResNet-50 inference throughput", "samples/s", "C600, 1 IPU", batch=4)
+    assert each * rate / 1000 == pytest.approx(185)
+
+
+def test_what_is_not_said_is_refused():
+    with pytest.raises(ValueError, match="channels go in and out"):
+        answer("conv", "convolution of a layer of ResNet", "TFLOP/s", image="14x14", kernel="3x3")
+    with pytest.raises(ValueError, match="no rule knows a time"):
+        answer("exchange", "gather of rows", "cycles")
 
 
 def test_an_application_and_its_steps_may_stand_in_the_configuration():

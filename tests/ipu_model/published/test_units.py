@@ -89,7 +89,7 @@ def test_rates_of_one_ipu_are_a_share_of_the_systems():
 
 
 @pytest.mark.parametrize(("family", "what", "unit", "config", "message"), [
-    ("inference", "BERT-tiny energy", "J", BERT, "in 'J', expected one of cycles, times and rates of its work"),
+    ("inference", "BERT-tiny voltage", "V", BERT, "in 'V', expected one of cycles, times and rates of its work"),
     ("training", "BERT-tiny time to train", "minutes", BERT, None),
     ("training", "nanoGPT time to train", "minutes", {"seq": 64, "d": 64, "layers": 1},
      "how many items it takes to train this network"),
