@@ -28,6 +28,7 @@ SPREAD = r"\b(broadcast|gather|scatter)"  # from or to one tile, or among all of
 GROWING = ("seq", "image", "layers", "hidden")  # sizes of a network, beside its batch
 FIRST = 64  # first guess of a batch: its memory, compared with that of one item, gives the growth by item
 ROUNDS = 3
+OF_NETWORK = r"\b(train|inference|batch)"  # words of memory that a network takes, not of memory that a chip has
 SHARE = 0.7  # of a ceiling that a program of unknown efficiency is assumed to reach
 
 
@@ -67,7 +68,7 @@ def formula(row: Mapping[str, Any], target: Target) -> Formula:
     if "outcome" in unit:
         return known(_bytes(words, config, target) <= target.memory)
     if wanted.sort == "share" or re.search(r"fraction|share|percent", words):
-        return known(SHARE)
+        return dataclasses.replace(known(SHARE), assumed=(f"{SHARE:.0%}, as programs reach of a ceiling",))
     raise ValueError(f"no rule answers {row.get('what')!r} in {row.get('unit')!r}")
 
 
@@ -148,7 +149,8 @@ def _transfer(words: str, size: float, each: float, target: Target) -> float:
 
 def _bytes(words: str, config: Mapping[str, Any], target: Target) -> float:
     """Memory of the named network over all tiles, by liveness; of the chip, or a tile, when none is named."""
-    if "model" not in config and "layers" not in config:
+    named = re.search(OF_NETWORK, words) and is_named(words)
+    if "model" not in config and "layers" not in config and not named:
         return float(target.tile_memory if re.search(r"\btile memory|per tile\b|of a tile\b", words) else target.memory)
     net = network(str(config.get("model", words)), number(config, "batch", 1), config)
     return float(memory(net, target, training="train" in f"{words} {config}"))

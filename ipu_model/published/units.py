@@ -18,7 +18,7 @@ TIMES = {"s": 1.0, "sec": 1.0, "second": 1.0, "ms": 1e-3, "msec": 1e-3, "millise
 COUNTED = (
     (r"(fl)?ops?", "flop", 1.0), (r"macs?", "flop", 2.0), (r"tokens?", "token", 1.0),
     (r"b|bytes?", "byte", 1.0), (r"bits?", "byte", 1 / 8),
-    (r"iterations?|its?|steps?|batches", "step", 1.0), (r"cells?|cell updates|pixels?|points?|lups", "cell", 1.0),
+    (r"iterations?|its?|steps?|batches", "step", 1.0), (r"cells?|cell updates|pixels?|points?|lups?", "cell", 1.0),
     (r"epochs?", "epoch", 1.0), (r"fps|qps|items?|samples?|images?|imgs?|graphs?", "item", 1.0),
 )  # fmt: skip
 RATE = re.compile(

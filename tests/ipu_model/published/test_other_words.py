@@ -75,6 +75,17 @@ def test_the_energy_of_an_item_is_the_rated_power_for_its_time():
     assert each * rate / 1000 == pytest.approx(185)
 
 
+def test_shares_of_an_application_and_memory_of_a_network_are_those_of_its_own():
+    halo = answer("exchange", "LBM halo exchange share", "%", "GC2, 1 IPU", "fp32", app="LBM D2Q9")
+    spent = answer("exchange", "share of run time spent in exchange, LBM", "%", "GC2, 1 IPU", "fp32", app="LBM D2Q9")
+    assert halo == spent
+    named = answer("max_problem_size", "memory of ResNet-18 training at batch 2", "MiB", batch=2)
+    assert named == answer("max_problem_size", "memory", "MiB", model="ResNet-18 training", batch=2) != 897
+    updates = answer("memory_bound", "LBM rate", "MLUP/s", "GC2, 1 IPU", "fp32", app="LBM D2Q9", grid="512x512")
+    assert updates == answer("memory_bound", "LBM rate", "MLUPS", "GC2, 1 IPU", "fp32", app="LBM D2Q9", grid="512x512")
+    assert network("LSTM language model", 1, {}).kind == "recurrent"
+
+
 def test_what_is_not_said_is_refused():
     with pytest.raises(ValueError, match="channels go in and out"):
         answer("conv", "convolution of a layer of ResNet", "TFLOP/s", image="14x14", kernel="3x3")
