@@ -108,7 +108,7 @@ def _rate(words: str, target: Target) -> float:
         return target.streaming_bytes_per_second
     if re.search(rf"{PATHS}|{COLLECTIVE}", words):
         return target.link_rate
-    if "exchange" in words:
+    if re.search(rf"exchange|{SPREAD}", words):
         per_cycle = target.exchange_bytes_per_cycle
     else:  # two loads beside a store
         load, store = (bool(re.search(rf"\b({verb})", words)) for verb in ("read|load", "writ|stor"))
@@ -142,6 +142,8 @@ def _transfer(words: str, size: float, each: float, target: Target) -> float:
     else:
         if re.search(r"\b(per|each|every) tile\b", words):
             size, each = 0.0, each or size
+        if each and re.search(r"\b(gather|scatter)", words) and re.search(r"\b(one|a single|single) tile\b", words):
+            size, each = each * target.tiles, 0.0  # all of it through the exchange of that tile
         of_all = re.search(r"all-to-all|aggregate", words)
         rate, sync = target.exchange_bytes_per_cycle * (target.tiles if of_all else 1), target.sync_cycles
     return target.exchange_setup_cycles + sync + size / rate + each / target.exchange_bytes_per_cycle

@@ -141,7 +141,7 @@ def _blur_step(part: str, vector: str, width: float, height: float, count: int, 
     if "global" in part:
         return sent_between(_cut(width, height, count) * size, target)
     if "sync" in part:
-        return {FIXED: sync_between(count, target)} if count > 1 else {"stencil.sync_internal": target.sync_cycles}
+        return {FIXED: sync_between(count, target) if count > 1 else target.sync_cycles}
     if "pre-exchange" in part:
         # each pixel of a border is a piece of its own, of which one worker loads and stores a vector in a turn
         return {"stencil.pack_pixel": border, FIXED: COPY_CALL + target.workers * border * size / VECTOR_BYTES}

@@ -23,6 +23,8 @@ def answer(family, what, unit, hardware="GC200, 1 IPU", precision="fp16", **conf
     (12, ("exchange", "all-to-all exchange time, 64 KiB per tile", "us", "GC200", "any", "bytes_per_tile")),
     (0.33, ("exchange", "all-to-all exchange, as much per tile", "us", "GC200", "any", 1024)),
     (11, ("exchange", "broadcast of 64 KiB from one tile to all", "us", "C600")),  # 4 bytes a cycle
+    (65, ("exchange", "gather to one tile, as much per tile", "us", "GC2, 1 IPU", "any", "tiles")),
+    (7.8, ("memory_bound", "gather bandwidth of rows", "TB/s")),
     (0.55, ("exchange", "broadcast of 100 MB over links", "ms", "GC200 POD4")),
     (336, ("gemm", "fp8 dense matmul rate", "TFLOP/s", "C600", "fp8", "product")),  # of 560 at the peak
     (560, ("gemm", "peak rate", "TFLOP/s", "C600", "fp8")),
@@ -41,7 +43,8 @@ def answer(family, what, unit, hardware="GC200, 1 IPU", precision="fp16", **conf
 ])  # fmt: skip
 def test_rates_and_times_of_the_machine(expected, asked):
     family, what, unit, hardware, precision, size = (*asked, *("GC200, 1 IPU", "any", "")[len(asked) - 3 :])
-    named = {"bytes_per_tile": {"bytes_per_tile": 65536}, "product": dict.fromkeys("mkn", 4096),
+    named = {"bytes_per_tile": {"bytes_per_tile": 65536}, "tiles": {"bytes_per_tile": 341},
+             "product": dict.fromkeys("mkn", 4096),
              "3D heat": {"equation": "3D heat"}}  # fmt: skip
     config = named.get(size, {"bytes": size} if size else {})
     found = answer(family, what, unit, hardware, precision, **config)
