@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer
 from ..errors import popart_exception
+from .given import check_held
 
 _TEXT = "OUS"
 
@@ -19,8 +20,10 @@ def check_fed(value: ir.Value, array: Any) -> None:
     """Refuse an array that does not match the declaration of a graph input.
 
     Another width of numbers is accepted (NumPy defaults to float64 and int64), a change of kind or value is not. Raises
-    popart_exception for another rank, another size of a fixed dimension, or elements that do not fit the declared type.
+    popart_exception for another rank, another size of a fixed dimension, elements that do not fit the declared type, or
+    none, as the array was donated.
     """
+    check_held(f"Input '{value.name}'", array)
     _check_shape(value, array.shape)
     if value.dtype is not None and isinstance(value.type, (ir.TensorType, type(None))):
         _check_type(value, array)

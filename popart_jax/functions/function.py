@@ -304,6 +304,7 @@ class OnnxFunction:
         jitted = self._jitted
         kept: dict[bool | None, ByShapes] = {}
 
+        @raising
         @wraps(jitted)
         def call(
             params: Mapping[str, Any],
@@ -324,7 +325,7 @@ class OnnxFunction:
 
     @cached_property
     def _jitted(self) -> Callable[..., Any]:
-        return raising(self.exactly(jax.jit(self.__call__, static_argnames=("training",))))
+        return self.exactly(jax.jit(self.__call__, static_argnames=("training",)))
 
     def save(self, path: str | Path, params: Mapping[str, Any], state: Mapping[str, Any] | None = None) -> None:
         """Write the model with these parameters and state: same graph, names, opset and metadata.

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from .._compat.jax import Tracer
 from ..errors import popart_exception
+from ..ops.stopping import DONATED
 
 
 def check_tree(params: Any, wanted: Collection[str] = (), known: Collection[str] | None = None) -> None:
@@ -26,6 +27,7 @@ def check_tree(params: Any, wanted: Collection[str] = (), known: Collection[str]
     for name, x in held.items():
         if not hasattr(x, "dtype") and not isinstance(x, (int, float, list, tuple)):
             raise popart_exception(f"Parameter '{name}' is an array of numbers; got {type(x).__name__}.")
+        check_held(f"Parameter '{name}'", x)
     missing = [name for name in wanted if name not in held]
     unknown = [] if known is None else [name for name in held if name not in known]
     if missing or unknown:
@@ -33,6 +35,12 @@ def check_tree(params: Any, wanted: Collection[str] = (), known: Collection[str]
             f"Parameters do not match the model: missing {missing[:10]}, unknown {unknown[:10]}.\n"
             "  fix: pass all the parameters that to_jax returned, trained or not; popart_jax.save takes some of them."
         )
+
+
+def check_held(what: str, x: Any) -> None:
+    """Raise popart_exception for an array whose memory was given away."""
+    if isinstance(x, jax.Array) and not isinstance(x, Tracer) and x.is_deleted():
+        raise popart_exception(f"{what} has no numbers any more: {DONATED}")
 
 
 def check_key(key: Any) -> None:

@@ -22,6 +22,10 @@ R = TypeVar("R")
 
 _KINDS = {c.__name__: c for c in (popart_runtime_error, ProgramAborted)}
 _SAID = re.compile(rf"\b({'|'.join(_KINDS)}): (.+)")
+DONATED = (
+    "it was deleted, or donated to a jitted function (donate_argnums), which may write into its memory.\n"
+    "  fix: use what that function returned, or donate a copy: jax.tree.map(jnp.copy, params)."
+)
 _LOGGERS = ("jax._src.debugging", "jax._src.callback")
 
 
@@ -69,7 +73,10 @@ def _inner(eqn: Any) -> Iterator[Any]:
 
 
 def as_raised(err: Exception) -> Exception:
-    """The error of a failed run: that of `stop_if`, an out-of-memory error, or `err` itself."""
+    """The error of a failed run: that of `stop_if`, of a donated array, of too little memory, or `err` itself."""
+    if isinstance(err, RuntimeError) and "Array has been deleted" in str(err):
+        which = str(err).partition("deleted")[2].rstrip(".")  # its type and shape
+        return popart_exception(f"An array{which} has no numbers any more: {DONATED}")
     if not isinstance(err, jax.errors.JaxRuntimeError):
         return err
     said = _SAID.findall(str(err))

@@ -105,3 +105,26 @@ def test_what_is_no_random_key_is_refused(third: Any) -> None:
         fn(params, X, third)
     for key in (jax.random.key(0), jax.random.PRNGKey(0)):
         assert fn(params, X, key)["y"].shape == (2, 2)
+
+
+@pytest.mark.parametrize("call", [*CALLS, "jit", "closure", "served"])
+def test_a_parameter_that_was_donated_says_so(fn: Any, call: str, tmp_path: Path) -> None:
+    held = {"w": jax.device_put(W), "b": jax.device_put(B)}
+    served = fn.with_weights(held)
+    served(X)
+    jax.jit(lambda p: {name: x + 1 for name, x in p.items()}, donate_argnums=0)(held)
+    calls: dict[str, Any] = {
+        **CALLS,
+        "jit": lambda fn, tree, out: fn.jit(tree, X),
+        "closure": lambda fn, tree, out: jax.jit(lambda x: fn(tree, x))(X),
+        "served": lambda fn, tree, out: served(X),
+    }
+    with pytest.raises(popart_jax.popart_exception, match="no numbers any more: it was deleted, or donated"):
+        calls[call](fn, held, tmp_path / "out.onnx")
+
+
+def test_an_input_that_was_donated_says_so(fn: Any) -> None:
+    x = jax.device_put(X)
+    x.delete()
+    with pytest.raises(popart_jax.popart_exception, match="Input 'x' has no numbers any more"):
+        fn({"w": W, "b": B}, x)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ...errors import NodeError, noted, popart_exception
 from ...model.origin import imported_as_popart
 from ...ops.registry import REQUIRED, Lowering
+from ...ops.stopping import as_raised
 from ..dynamic_sizes.bounds import HOW
 from ..resolve import label
 from .operand_types import differing_types
@@ -46,6 +47,8 @@ def _in_words(err: Exception) -> str:
     """The reason that a library's exception gives; its class is named only where its text alone says too little."""
     if isinstance(err, (TypeError, ValueError, NotImplementedError, ZeroDivisionError)):
         return f"operands or attributes do not fit: {err}"
+    if (raised := as_raised(err)) is not err:
+        return str(raised)
     if isinstance(err, RecursionError):
         return f"graphs call graphs deeper than Python's limit of {sys.getrecursionlimit()} calls within calls allows"
     return f"operands or attributes are outside of what the operator takes ({type(err).__name__}: {err})"
