@@ -15,7 +15,7 @@ import jax
 import onnx_ir as ir
 
 from .._compat.jax import Tracer, usual_promotion
-from ..errors import OpError, SizeUnknownError, popart_exception, poplibs_exception
+from ..errors import OpError, popart_exception, poplibs_exception
 from ..model.op_names import describe, op_names
 from ..ops import symbols, varying
 from ..ops.arrays import as_results
@@ -26,7 +26,7 @@ from ..ops.registry import facts
 from . import keys, op_trace, rounding, static
 from .attributes import array, keywords
 from .checks import operand_types, sizes
-from .checks.failure import explain, locate, missing_outputs, missing_required, node_error
+from .checks.failure import explain, locate, missing_outputs, missing_required, node_error, unknown_sizes
 from .checks.operand_ranks import wrong_rank
 from .dynamic_sizes import known_length, routed
 from .dynamic_sizes.bounds import FILL, SIZE
@@ -41,7 +41,6 @@ from .dynamic_sizes.padded import (
     is_bounded,
     mark_padding,
     nested,
-    refusal,
     refuse_fill,
     shortened,
 )
@@ -198,20 +197,17 @@ def run(plan: Plan, walk: Walk, *, uncut: bool = False) -> None:
         for value in step.dead:
             if value not in keep:
                 walk.env.pop(value, None)
-    for value in () if walk.settings.types_only and not uncut else _padded(walk) & keep:
+    unknown = [] if walk.settings.types_only and not uncut else [v for v in plan.wanted if v in _padded(walk)]
+    for value in unknown:
         mark, maker = walk.padded[value], value.producer()
         if isinstance(mark, SizeDependent):
             walk.env[value] = mark.value
-            continue
-        if maker is not None and is_bounded(maker) and walk.outer is None:
+        elif maker is not None and is_bounded(maker) and walk.outer is None:
             walk.env[value] = filled(maker, walk.env[value], mark)
-            continue
-        if uncut:
+        elif uncut:
             walk.env[value] = Uncut.of(walk.read(value), mark)
-            continue
-        where = f"node '{label(maker)}'" if maker is not None else "the graph"
-        unknown = popart_exception if walk.outer is not None else SizeUnknownError
-        raise unknown(f"{where}: {refusal(f'who reads {value.name!r}', mark)}")
+        else:
+            raise unknown_sizes(unknown, walk.padded, walk.outer is None)
 
 
 def _padded(walk: Walk) -> set[ir.Value]:

@@ -18,7 +18,7 @@ from ..ops.arrays import dtype_name
 from ..ops.operator import NEEDS_VALUE
 from ..ops.registry import Lowering, facts
 from .attributes import array
-from .dynamic_sizes.bounds import HOW
+from .dynamic_sizes.bounds import how, in_want_of_bounds
 from .resolve import Step, find, label, needs
 
 
@@ -121,7 +121,7 @@ def require(walk: Walk, node: ir.Node, position: int, row: Lowering) -> Any:
     known, chain = _fold_back(walk, value)
     if known is None:
         words = _popart_words(node, position, walk) if walk.settings.popart else ""
-        way = f"Or {HOW}." if row.takes_bound else ""
+        way = f"Or {how(in_want_of_bounds(node))}." if row.takes_bound else ""
         raise NeedsConstantError(label(node), node.op_type, position, value.name or "", chain, words, way)
     return known
 

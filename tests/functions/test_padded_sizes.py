@@ -168,3 +168,26 @@ def test_branches_with_sizes_along_different_axes_are_refused_by_name() -> None:
     np.testing.assert_array_equal(fn(params, feeds)["s"], x[:, m].sum())
     with pytest.raises(popart.popart_exception, match=r"call it outside jit(.|\n)*axis -2 counts.*axis -1 counts"):
         jax.jit(fn)(params, feeds)
+
+
+def test_one_error_names_all_outputs_that_need_a_bound():
+    text = """(float[N] x) => (int64[a, 1] y, int64[b] u, float[c] z, float[N] same) {
+        q = Cast<to=7>(x) b = Cast<to=9>(x) n = NonZero(x) y = Transpose(n) u = Unique(q) z = Compress<axis=0>(x, b)
+        same = Relu(x) }"""
+    fn, params, _ = function(text)
+    with pytest.raises(popart.popart_exception, match=r"bounds=\{'y': N, 'u': N, 'z': N\}"):
+        fn.jit(params, X)
+    fn, params, _ = function(text, {"u": 6})
+    with pytest.raises(popart.popart_exception, match=r"bounds=\{'y': N, 'z': N\}"):
+        fn.jit(params, X)
+    fn, params, _ = function(text, {"y": 8, "u": 6, "z": 9})
+    assert [x.shape for x in fn.jit(params, X).values()] == [(8, 1), (6,), (9,), (7,)]
+
+
+def test_one_error_names_all_ranges_that_need_a_bound():
+    text = """(float[N] x) => (int64[a] r, int64[b] s, int64[c] known) { t = ReduceSum<keepdims=0>(x) n = Cast<to=7>(t)
+        zero = Constant<value_int=0>() one = Constant<value_int=1>() r = Range(zero, n, one) m = Add(n, one)
+        s = Range(zero, m, one) size = Size(x) known = Range(zero, size, one) }"""
+    fn, params, _ = function(text)
+    with pytest.raises(popart.popart_exception, match=r"bounds=\{'r': N, 's': N\}"):
+        fn.jit(params, X)

@@ -146,7 +146,7 @@ def test_a_slice_to_an_end_of_the_run_is_filled_up(end):
 
 def test_without_a_bound_its_result_is_no_output():
     fn, params = popart.to_jax(CUT)
-    with pytest.raises(popart.popart_exception, match=r"give its result a bound: to_jax\(model, bounds="):
+    with pytest.raises(popart.popart_exception, match=r"give each such result a bound: to_jax\(model, bounds="):
         fn.jit(params, {"x": np.ones((2, 6), np.float32), "i": np.asarray([3])})
 
 

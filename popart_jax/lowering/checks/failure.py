@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import onnx_ir as ir
 
-from ...errors import NodeError, noted, popart_exception
+from ...errors import NodeError, SizeUnknownError, noted, popart_exception
 from ...model.origin import imported_as_popart
 from ...ops.registry import REQUIRED, Lowering
 from ...ops.stopping import as_raised
-from ..dynamic_sizes.bounds import HOW
+from ..dynamic_sizes.bounds import how, in_want_of_bounds
+from ..dynamic_sizes.padded import Padded, is_bounded, refusal
 from ..resolve import label
 from .operand_types import differing_types
 
@@ -20,6 +22,20 @@ from .operand_types import differing_types
 def node_error(node: ir.Node, operands: list[Any], reason: str) -> NodeError:
     """An error that names the node and its operands."""
     return NodeError(label(node), node.op_type, _operands(node, operands), reason)
+
+
+def unknown_sizes(values: Sequence[ir.Value], marks: Mapping[ir.Value, Any], is_main: bool) -> popart_exception:
+    """The error about results of a graph whose size only the run knows; it names all of them without a bound."""
+    asked = [v for v in values if isinstance(marks[v], Padded) and not (is_main and _is_bounded(v))]
+    maker, names = asked[0].producer(), [v.name or "" for v in asked]
+    where = "the graph" if maker is None else f"node '{label(maker)}'"
+    readers = f"who reads {', '.join(map(repr, names))}"
+    return (SizeUnknownError if is_main else popart_exception)(f"{where}: {refusal(readers, marks[asked[0]], names)}")
+
+
+def _is_bounded(value: ir.Value) -> bool:
+    maker = value.producer()
+    return maker is not None and is_bounded(maker)
 
 
 def missing_outputs(node: ir.Node, results: tuple[Any, ...]) -> str:
@@ -37,7 +53,7 @@ def explain(err: Exception, node: ir.Node, row: Lowering, operands: list[Any], o
         reason = absent
     elif isinstance(err, (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)):
         reason = "it needs values that are known only at run time; call it outside jit"
-        reason += f", or {HOW}" if row.takes_bound else ""
+        reason += f", or {how(in_want_of_bounds(node))}" if row.takes_bound else ""
     else:
         reason = differing_types(node, operands, opset) or _in_words(err)
     return node_error(node, operands, reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import onnx_ir as ir
@@ -11,7 +11,25 @@ from ...errors import popart_exception
 from ...model.checks.structure import every_node
 
 SIZE, FILL = "__size", "__fill_value"
-HOW = "give its result a bound: to_jax(model, bounds={'OUTPUT': N}), or the node the attribute __size = N"
+
+
+def how(names: Sequence[str]) -> str:
+    """What to do about results of these names whose size depends on data."""
+    asked = ", ".join(f"{name!r}: N" for name in names)
+    return f"give each such result a bound: to_jax(model, bounds={{{asked}}}), or the node the attribute {SIZE} = N"
+
+
+def in_want_of_bounds(node: ir.Node) -> list[str]:
+    """Result of a node that needs a bound, and of the Range nodes of its graph that will ask for one next."""
+    graph, found = node.graph, [node.outputs[0].name or ""]
+    varying = set[Any]() if graph is None else {*graph.inputs}
+    for other in graph or ():
+        if other.op_type in ("Shape", "Size") or varying.isdisjoint(other.inputs):
+            continue
+        varying.update(other.outputs)
+        if other.op_type == "Range" and SIZE not in other.attributes:
+            found.append(other.outputs[0].name or "")
+    return list(dict.fromkeys(found))
 
 
 def set_bounds(graph: ir.Graph, bounds: Mapping[str, Any]) -> None:

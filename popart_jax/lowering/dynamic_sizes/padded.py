@@ -19,7 +19,7 @@ from ...ops.join import from_front, sliced_axis
 from ...ops.registry import Lowering
 from ...ops.select import BEYOND
 from ...ops.symbols import is_symbol
-from .bounds import FILL, HOW, SIZE
+from .bounds import FILL, SIZE, how
 
 _MOST = 1 << 24
 """Elements of a result, padding included, that is made to be cut."""
@@ -236,9 +236,9 @@ def masked(x: Any, mark: Padded, neutral: Any) -> jax.Array:
     return jnp.where(live, x, jnp.asarray(neutral, x.dtype))
 
 
-def refusal(what: str, mark: Padded | SizeDependent) -> str:
-    """Error text: why a result can't be computed inside a trace, and what to do."""
+def refusal(what: str, mark: Padded | SizeDependent, names: Sequence[str] = ("OUTPUT",)) -> str:
+    """Error text: why a result can't be computed in a trace, and what to do: give results of these names a bound."""
     return (
         f"how many elements {mark.maker} finds is known only when the program runs, and {what} would see what fills "
-        f"its result up; call it outside jit, or {HOW}"
+        f"its result up; call it outside jit, or {how(names)}"
     )
