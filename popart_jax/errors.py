@@ -63,6 +63,10 @@ def noted(error: E, *notes: str) -> E:
     return error
 
 
+IN_JAX = "This is a rule of PopART's sessions: popart_jax.to_jax takes the model, and its gradient."
+"""Note to an error about a model that functions of `to_jax` compute."""
+
+
 def until_compiled(error: E, *results: Any) -> E:
     """An error that PopART finds when it compiles the operator: until then these results, or their like, stand for its.
 

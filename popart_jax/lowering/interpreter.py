@@ -25,8 +25,7 @@ from ..ops.options import DEFAULTS, OperatorOptions
 from ..ops.registry import facts
 from . import keys, op_trace, rounding, static
 from .attributes import array, keywords
-from .checks import operand_types, sizes
-from .checks.failure import explain, locate, missing_outputs, missing_required, node_error, unknown_sizes
+from .checks import failure, operand_types, sizes
 from .checks.operand_ranks import wrong_rank
 from .dynamic_sizes import known_length, routed
 from .dynamic_sizes.bounds import FILL, SIZE
@@ -207,7 +206,7 @@ def run(plan: Plan, walk: Walk, *, uncut: bool = False) -> None:
         elif uncut:
             walk.env[value] = Uncut.of(walk.read(value), mark)
         else:
-            raise unknown_sizes(unknown, walk.padded, walk.outer is None)
+            raise failure.unknown_sizes(unknown, walk.padded, walk.outer is None)
 
 
 def _padded(walk: Walk) -> set[ir.Value]:
@@ -245,7 +244,7 @@ def _run_step(step: Step, walk: Walk) -> None:
             _raise(err, step, walk, operands)
         results = tuple(jax.numpy.zeros(shape, dtype) for shape, dtype in stand_ins)
     except Exception as err:
-        raise explain(err, node, step.lowering, operands, _opset(step, walk)) from err
+        raise failure.explain(err, node, step.lowering, operands, _opset(step, walk)) from err
     if step.effect is not None:
         again = partial(step.lowering.fn, **keywords(node, step.lowering, lambda g: Body(g, walk, step.number)))
         walk.env.update(settle(step.effect, node, results, walk.storage, again))
@@ -261,8 +260,11 @@ def _raise(err: Exception, step: Step, walk: Walk, operands: list[Any]) -> NoRet
         inputs = ["" if v is None else v.name or "" for v in node.inputs]
         err.name(op_names(node, _opset(step, walk)), inputs)
     if not walk.settings.popart and (type(err) in (popart_exception, OpError) or step.lowering.fn is run_body):
-        raise node_error(node, operands, str(err)) from err
-    locate(err, node, operands)
+        raise failure.node_error(node, operands, str(err)) from err
+    failure.locate(err, node, operands)
+    if walk.settings.popart:
+        plain = replace(walk, settings=replace(walk.settings, popart=False))
+        failure.note_onnx_rule(err, step, walk.settings.opsets, lambda other: _checked(other, plain, operands))
     raise err
 
 
@@ -316,14 +318,14 @@ def _checked(step: Step, walk: Walk, operands: list[Any], **attributes: Any) -> 
         made = _call(step, walk, operand_types.cast_operands(step, operands, opset), attributes)
         return operand_types.cast_results(step.node, operands, made, opset)
     if not wrong and (None in step.node.inputs or len(operands) < step.lowering.least_inputs):
-        wrong = missing_required(step.node, step.lowering)
+        wrong = failure.missing_required(step.node, step.lowering)
     if wrong or (wrong := "" if popart else wrong_rank(step.node, typed, opset)):
-        raise node_error(step.node, operands, wrong)
+        raise failure.node_error(step.node, operands, wrong)
     results = _call(step, walk, operands, attributes)
     wrong = "" if popart or types_match else operand_types.differing_types(step.node, typed, opset)
-    wrong = wrong or missing_outputs(step.node, results)
+    wrong = wrong or failure.missing_outputs(step.node, results)
     if wrong:
-        raise node_error(step.node, operands, wrong)
+        raise failure.node_error(step.node, operands, wrong)
     return results
 
 

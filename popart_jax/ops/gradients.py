@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..errors import popart_exception
+from ..errors import noted, popart_exception
 from .arrays import first_extreme
 from .kernels import platform
 from .two_way import two_way, with_jvp
@@ -58,21 +58,21 @@ def _tangent(tangent: jax.Array, *_: Any) -> jax.Array:
 gradient_of.defjvps(None, _tangent)
 
 
-@partial(two_way, nondiff_argnums=(1,))
-def refuse_gradient(x: jax.Array, message: str) -> jax.Array:
-    """The identity; a backward pass through it raises popart_exception with `message`."""
+@partial(two_way, nondiff_argnums=(1, 2))
+def refuse_gradient(x: jax.Array, message: str, note: str) -> jax.Array:
+    """The identity; a backward pass through it raises popart_exception with `message` and, unless it is '', a note."""
     return x
 
 
-def _pass(x: jax.Array, message: str) -> tuple[jax.Array, None]:
+def _pass(x: jax.Array, message: str, note: str) -> tuple[jax.Array, None]:
     return x, None
 
 
-def _refuse(message: str, saved: Any, g: Any) -> Any:
-    raise popart_exception(message)
+def _refuse(message: str, note: str, saved: Any, g: Any) -> Any:
+    raise noted(popart_exception(message), note)
 
 
-def _push(message: str, saved: Any, tangents: Any) -> Any:
+def _push(message: str, note: str, saved: Any, tangents: Any) -> Any:
     return tangents[0]
 
 

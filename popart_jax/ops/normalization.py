@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..errors import popart_exception
+from ..errors import IN_JAX, popart_exception
 from . import primitives
 from .arrays import Array, listed, normal_axes, normal_axis, onnx_dtype, wide
 from .gradients import refuse_gradient
@@ -152,7 +152,7 @@ def popart_batch_norm(
         x, scale, bias, mean, var, epsilon=epsilon, momentum=momentum, spatial=spatial, is_test=is_test,
         n_outputs=n_outputs,
     )  # fmt: skip
-    return refuse_gradient(results, _INFERENCE_FORM) if training and fixed else results
+    return refuse_gradient(results, _INFERENCE_FORM, IN_JAX) if training and fixed else results
 
 
 @lowers("BatchNormalization", 14, popart=True)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import OpError, popart_exception, until_compiled
+from ..errors import IN_JAX, OpError, popart_exception, until_compiled
 from ..limits import limits
 from .arrays import Array
 from .gradients import gradient_of, refuse_gradient
@@ -252,7 +252,7 @@ def _popart(x: Array, axes: Sequence[Axis], rule: Rule, training: bool) -> Array
     if not training or not jnp.issubdtype(x.dtype, jnp.floating):
         return y
     if rule.mode == "linear":
-        return refuse_gradient(y, "Resize mode 'linear' is not supported when training.")
+        return refuse_gradient(y, "Resize mode 'linear' is not supported when training.", IN_JAX)
     nearest = rule.mode == "nearest"
     back = Rule("nearest", "asymmetric", "floor", single=True) if nearest else Rule(rule.mode, single=True)
     return gradient_of(y, interpolate(x, axes, back))

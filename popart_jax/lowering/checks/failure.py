@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import jax
 import onnx_ir as ir
 
-from ...errors import NodeError, SizeUnknownError, noted, popart_exception
+from ...errors import IN_JAX, NodeError, SizeUnknownError, noted, popart_exception
 from ...model.origin import imported_as_popart
 from ...ops.registry import REQUIRED, Lowering
 from ...ops.stopping import as_raised
 from ..dynamic_sizes.bounds import how, in_want_of_bounds
 from ..dynamic_sizes.padded import Padded, is_bounded, refusal
-from ..resolve import label
+from ..resolve import Step, find, label
 from .operand_types import differing_types
 
 
@@ -68,6 +70,16 @@ def _in_words(err: Exception) -> str:
     if isinstance(err, RecursionError):
         return f"graphs call graphs deeper than Python's limit of {sys.getrecursionlimit()} calls within calls allows"
     return f"operands or attributes are outside of what the operator takes ({type(err).__name__}: {err})"
+
+
+def note_onnx_rule(err: Exception, step: Step, opsets: Mapping[str, int], compute: Callable[[Step], Any]) -> None:
+    """Note beside PopART's error about a node that `to_jax` takes it, where ONNX's rules compute it."""
+    row = find(step.node, opsets)
+    if row is None or row is step.lowering:
+        return
+    with suppress(Exception):
+        compute(replace(step, lowering=row))
+        noted(err, IN_JAX)
 
 
 def missing_required(node: ir.Node, row: Lowering) -> str:

@@ -307,7 +307,7 @@ def _always_true(node: ir.Node) -> bool:
 
 def _without_gradient(x: jax.Array) -> jax.Array:
     floating = jnp.issubdtype(x.dtype, jnp.floating)
-    return refuse_gradient(x, _UNBOUNDED_GRADIENT) if floating else x
+    return refuse_gradient(x, _UNBOUNDED_GRADIENT, "") if floating else x
 
 
 def _flag(x: Any) -> jax.Array:

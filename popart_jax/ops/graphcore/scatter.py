@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ...enums import ScatterReduction
-from ...errors import popart_exception
+from ...errors import IN_JAX, popart_exception
 from ...model.node_parts import NodeParts
 from ..arrays import Array, highest, is_float, listed, lowest
 from ..builder_methods import builder_method
@@ -226,4 +226,5 @@ def popart_scatter_reduce(
     made = scatter_reduce_op(src, index, initial, enable_index_broadcast=enable_index_broadcast, **rest)
     if enable_index_broadcast or index.shape == src.shape or not is_float(made):
         return made
-    return refuse_gradient(made, "The gradient of ScatterReduce is implemented only for src.shape == index.shape")
+    words = "The gradient of ScatterReduce is implemented only for src.shape == index.shape"
+    return refuse_gradient(made, words, IN_JAX)

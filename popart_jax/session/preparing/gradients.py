@@ -14,7 +14,7 @@ import onnx_ir as ir
 import patterns
 from patterns import static_shape
 
-from ...errors import noted, popart_exception
+from ...errors import IN_JAX, noted, popart_exception
 from ...execution import Program, Type
 from ...logs import module_logger
 from ...lowering.interpreter import names
@@ -124,18 +124,19 @@ def _refuse(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
 def _refuse_as_popart(node: ir.Node, types: Mapping[str, Type], opset: int) -> None:
     """Raise where PopART has no gradient and we do."""
     if node.op_type == "BatchNormalization" and len(node.outputs) < _OUTPUTS_OF_TRAINED_NORM:
-        raise popart_exception(
+        error = popart_exception(
             f'BatchNorm Op "{op_names(node, opset)["op"]}" has {len(node.outputs)} output(s) which means it is in '
             "inference mode, but its gradient Op is being created. To use the BatchNorm Op in inference mode during "
             "training, it has to be detached first."
         )
+        raise noted(error, IN_JAX)
     if (
         node.op_type == "Pad"
         and node.attributes.get_string("mode", "constant") != "constant"
         and _reads_floats(node, types)
     ):
         error = popart_exception('At this time, PopART does not support PadGradOp when mode is not "constant".')
-        raise noted(error, f"node '{label(node)}'")
+        raise noted(error, f"node '{label(node)}'", IN_JAX)
 
 
 def _reads_floats(node: ir.Node, types: Mapping[str, Type]) -> bool:

@@ -17,7 +17,7 @@ from ... import ir_view
 from ..._compat.jax import compute_in_callers_thread
 from ...builder.attribute_types import check_attribute_types
 from ...enums import BatchSerializationBatchSchedule, RecomputationType
-from ...errors import noted, popart_exception
+from ...errors import IN_JAX, noted, popart_exception
 from ...execution import Program, Structure, Type, Variable
 from ...execution.batch_parts import BatchParts
 from ...execution.describe import graph_types
@@ -242,6 +242,7 @@ def _variables(
                 popart_exception("Currently only floating point variable tensors are updatable"),
                 f"initializer '{name}' has type {entry.host_dtype}.\n  fix: make it a constant (aiOnnx.constant, or "
                 "GraphTransformer.convertInitializersToConstants).",
+                IN_JAX,
             )
         if len(entry.variable.groups) > 1:
             value.shape = ir.Shape(entry.variable.type.shape)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...enums import CommGroupType, ReplicatedStreamMode, VariableRetrievalMode
-from ...errors import noted, popart_exception
+from ...errors import IN_JAX, noted, popart_exception
 from ...execution import Structure, Type, Variable
 from ...logs import module_logger
 from ...lowering.static import NO_DATA
@@ -95,6 +95,7 @@ def require_device_types(tensors: Mapping[str, np.dtype], *, popart: bool) -> No
                 refused,
                 f"Tensor '{name}' has this type.\n"
                 "  fix: convert the model, for instance with GraphTransformer.convertDoublesToFloats().",
+                IN_JAX,
             )
 
 
