@@ -306,7 +306,9 @@ def test_indices_of_run_time_out_of_range_give_no_gradient():
 def test_integer_initializer_refused():
     text = "g (float[3] x) => (float[3] loss) { i = Cast<to = 1>(n)\n y = Mul(x, i)\n loss = Mul(y, w) }"
     proto = model(text, n=np.ones(3, np.int32), w=np.ones(3, np.float32))
-    with pytest.raises(popart.popart_exception, match="Currently only floating point variable tensors are updatable") as caught:
+    with pytest.raises(
+        popart.popart_exception, match="Currently only floating point variable tensors are updatable"
+    ) as caught:
         train(proto, {"loss": "Sum"}, sgd())
     assert "popart_jax.to_jax takes the model" in caught.value.__notes__[-1]
 
