@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 import popart_jax as popart
@@ -384,3 +385,17 @@ def test_values_of_a_weight_that_does_not_exist_are_said_to_have_no_effect(name,
     assert ("insertSpecific was called for 'W', which is no weight of the model" in caplog.text) == warned
     run(session, x=np.ones(3, np.float32))
     np.testing.assert_allclose(weights_of(session, w=linear()[1])["w"], linear()[1] - (0.5 if warned else 0.25))
+
+
+@pytest.mark.parametrize(("name", "warned"), [("onnx::MatMul_7", True), ("head.weight", False)])
+def test_a_weight_that_is_stored_twice_is_named(name, warned, caplog):
+    table = np.arange(6, dtype=np.float32).reshape(3, 2)
+    text = """g (int32[4] i) => (float loss) {
+        e = Gather(w, i) y = MatMul(e, other)
+        loss = ai.graphcore.IdentityLoss<reduction = "Sum">(y)
+    }"""
+    proto = onnx.load_model_from_string(model(text, w=table, other=table.T.copy()))
+    proto.graph.node[1].input[1] = proto.graph.initializer[1].name = proto.graph.input[-1].name = name
+    with caplog.at_level("WARNING"):
+        train(proto.SerializeToString(), {"loss": "All"}, sgd())
+    assert (f"'{name}' is 'w' transposed" in caplog.text) == warned

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import onnx_ir as ir
 
 from ... import ir_view
 from ...enums import MeanReductionStrategy, ReductionType
@@ -14,6 +15,7 @@ from ...execution import Program, Structure, Training, Type
 from ...execution.describe import update_types
 from ...execution.loss_scaling import Tracking, shown_types
 from ...execution.program import PREVIOUS_SCALE, SCALE_RATIO
+from ...functions.tied import transposed_copies
 from ...logs import module_logger
 from ...optimizers import SGD, Adam, Optimizer
 from ...optimizers.rules import Reduction, Weight
@@ -52,6 +54,7 @@ def with_training(session: Described, types: Mapping[str, Type], known: Mapping[
     differentiated = gradients.with_gradient(base, loss, types, request)
     trained = [n for n in session.variables if n in differentiated and n not in base.copies]
     gradients.warn_of_untrained(base.graph, differentiated, session.variables.keys() - base.copies.keys(), types)
+    _warn_of_copies(base.graph, trained)
     for name in trained:
         optimizer.check_state_types(name)
     _warn_of_unknown(optimizer, session.variables)
@@ -108,6 +111,16 @@ def _every_type(
         **({} if track is None else shown_types(track, accumulates, replicas)),
         **dict.fromkeys(_further_scalars(training, state), Type((), np.dtype(np.float32))),
     }
+
+
+def _warn_of_copies(graph: ir.Graph, trained: Collection[str]) -> None:
+    """Log which weights are stored twice, so that both are trained, each on its own."""
+    for copy, weight in transposed_copies(graph).items():
+        if copy in trained and weight in trained:
+            module_logger("session").warning(
+                "'%s' is '%s' transposed, stored once more: as in PopART each is trained on its own. to_jax trains "
+                "them as one.", copy, weight,
+            )  # fmt: skip
 
 
 def _tracking(
