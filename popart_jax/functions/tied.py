@@ -17,13 +17,14 @@ from .choice import is_generated
 from .shared import Split, is_split, split_shared
 
 
-def transposed_copies(graph: ir.Graph, split: Split = False) -> dict[str, str]:
+def transposed_copies(graph: ir.Graph, split: Split = False, *, inputs: bool = False) -> dict[str, str]:
     """Initializers that hold another one transposed, each with the name of that one.
 
     Only names that tools make up count as copies. Matrices that equal their own transpose, or hold one number only,
-    are equal to others by chance. Those that `split` names, by either of the two names, stay apart.
+    are equal to others by chance. Those that `split` names, by either of the two names, stay apart. Initializers that
+    are inputs too, so that others may be fed for them, count only if `inputs` is set.
     """
-    matrices = [v for v in _matrices(graph) if not is_split(split, v.name or "")]
+    matrices = [v for v in _matrices(graph, inputs) if not is_split(split, v.name or "")]
     copies = [v for v in matrices if is_generated(v.name or "")]
     wanted = {_kind(v)[::-1] for v in copies}
     weights: dict[Any, list[ir.Value]] = {}  # by their first row too, so that few are read as a whole
@@ -64,9 +65,9 @@ def with_copies(graph: ir.Graph, split: Split, numbers: Mapping[str, Any]) -> di
     return {**{copy: np.asarray(numbers[weight]).T for copy, weight in copies.items()}, **numbers}
 
 
-def _matrices(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Float initializers with two axes, not empty, that only the file gives."""
-    outside = {*graph.inputs, *graph.outputs}
+def _matrices(graph: ir.Graph, inputs: bool) -> Iterator[ir.Value]:
+    """Float initializers with two axes, not empty, that only the file gives, unless `inputs` is set."""
+    outside = {*graph.outputs, *(() if inputs else graph.inputs)}
     for value in graph.initializers.values():
         tensor = value.const_value
         if tensor is None or value in outside or not tensor.dtype.is_floating_point():

@@ -115,7 +115,7 @@ def _every_type(
 
 def _warn_of_copies(graph: ir.Graph, trained: Collection[str]) -> None:
     """Log which weights are stored twice, so that both are trained, each on its own."""
-    for copy, weight in transposed_copies(graph).items():
+    for copy, weight in transposed_copies(graph, inputs=True).items():
         if copy in trained and weight in trained:
             module_logger("session").warning(
                 "'%s' is '%s' transposed, stored once more: as in PopART each is trained on its own. to_jax trains "
