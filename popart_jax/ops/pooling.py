@@ -49,7 +49,9 @@ def share_gradient(x: jax.Array, y: jax.Array, g: jax.Array, win: Window, ties: 
         return taps(padded(v, win, lowest(v.dtype)), win)
 
     found, back = cast("tuple[list[jax.Array], Callable[..., Any]]", jax.vjp(windows, x))
-    first = _first_largest(found) if not ties or may_be_computed_again(x) else None
+    first = None
+    if not ties or may_be_computed_again(x):
+        first = _first_largest(found, np.int32(-1) if ties else _first_inside(win, x.shape))
 
     def is_hit(i: int, tap: jax.Array) -> jax.Array:
         if not ties:
@@ -60,13 +62,23 @@ def share_gradient(x: jax.Array, y: jax.Array, g: jax.Array, win: Window, ties: 
     return back([jnp.where(hit, g, 0) for hit in hits])[0]
 
 
-def _first_largest(found: Sequence[jax.Array]) -> jax.Array:
-    """Which of the arrays holds the largest element, at each place; none of them where all are NaN."""
-    best, at = jnp.full_like(found[0], lowest(found[0].dtype)), jnp.full(found[0].shape, -1, np.int32)
+def _first_largest(found: Sequence[jax.Array], otherwise: np.ndarray | np.int32) -> jax.Array:
+    """Which of the arrays holds the largest element, at each place; `otherwise` where all are the lowest, or NaN."""
+    best, at = jnp.full_like(found[0], lowest(found[0].dtype)), jnp.broadcast_to(otherwise, found[0].shape)
     for i, tap in enumerate(found):
         at = jnp.where(tap > best, i, at)
         best = jnp.maximum(best, tap)
     return at
+
+
+def _first_inside(win: Window, shape: Sequence[int]) -> np.ndarray:
+    """The first element of each window that is no padding, counted in row-major order of the kernel."""
+    first: Any = np.int32(0)
+    spatial = zip(win.kernel, win.positions, win.strides, win.dilations, win.padding, strict=True)
+    for size, (kernel, count, stride, apart, (before, _)) in zip(shape[-len(win.kernel) :], spatial, strict=True):
+        at = np.arange(count)[:, None] * stride + np.arange(kernel) * apart - before
+        first = first[..., None] * np.int32(kernel) + np.argmax((at >= 0) & (at < size), axis=1).astype(np.int32)
+    return first
 
 
 @partial(two_way, nondiff_argnums=(1, 2))

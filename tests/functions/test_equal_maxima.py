@@ -97,3 +97,15 @@ def test_a_session_keeps_popart_s() -> None:
     anchors = session.initAnchorArrays()
     session.run(popart.PyStepIO({x: np.ones((1, 1, 2, 2), np.float32)}, anchors))
     np.testing.assert_array_equal(anchors[gradient], np.ones((1, 1, 2, 2), np.float32))
+
+
+@pytest.mark.parametrize("pads", [0, 1])
+@pytest.mark.filterwarnings("ignore:.*no trainable")
+def test_the_first_element_of_a_window_of_infinities_has_the_gradient(pads: int) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.full((1, 2, 6, 6), -np.inf).requires_grad_()
+    torch.nn.functional.max_pool2d(x, 3, 2, pads).backward(torch.ones(1, 2, 2 + pads, 2 + pads))
+    text = f"m = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[{pads},{pads},{pads},{pads}]>(x)"
+    fn, _ = popart.to_jax(onnx.parser.parse_model(HEAD + text + "y = ReduceSum<keepdims=0>(m) }"))
+    found = jax.grad(lambda x: fn({}, x)["y"])(x.detach().numpy())
+    np.testing.assert_array_equal(found, x.grad.numpy())
