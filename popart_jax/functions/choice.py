@@ -47,7 +47,8 @@ _STEP = re.compile(  # names that PyTorch's exporter gives to computed values; w
     r"|(add|sub|rsub|mul|div|floor_divide|remainder|neg|abs|sign|pow|sqrt|rsqrt|reciprocal|exp|log|sin|cos|tanh|relu"
     r"|sigmoid|clamp|clamp_min|clamp_max|floor|ceil|round|eq|ne|lt|le|gt|ge|where|masked_fill|sum|cumsum|amax|amin"
     r"|mm|bmm|matmul|einsum|linear|clone|alias|detach|copy|fill|view|reshape|expand|repeat|tile|permute|transpose"
-    r"|flip|roll|slice|select|split|unbind|cat|stack|unsqueeze|squeeze|index|index_select|gather|tril|triu)(_\d+)?"
+    r"|flip|roll|pad|diag|diagonal|outer|minimum|maximum|trunc|frac|fmod|atan|atan2|square|prod|cumprod|one_hot|bucketize"
+    r"|log1p|log2|erf|\w+_window|tri[ul]_indices|broadcast_to|flatten|slice|select|split|unbind|cat|stack|unsqueeze|squeeze|index|index_select|gather|tril|triu)(_\d+)?"
 )
 _TABLE = re.compile(r"(.*[._])?inv_freq")
 """The buffer from which Hugging Face computes rotary embeddings; it is folded where the exporter knows the length."""
@@ -128,7 +129,7 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
         return ""
     if kind is not None:
         return "a buffer or a constant, says the exporter"
-    if _is_folded_formula(one.metadata):
+    if _is_folded_formula(one):
         return "worked out from no weight, says the exporter"
     if uses and all(_starts(node, at, opsets) for node, at in uses) and not np.any(one.tensor.numpy()):
         return "the zeros that a recurrent layer starts from"
@@ -166,10 +167,12 @@ def _is_quantisation(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
     return "scale" in name or "zero_point" in name
 
 
-def _is_folded_formula(metadata: Mapping[str, str]) -> bool:
-    """Whether the exporter computed a tensor from steps of a computation and tables only, so from no weight."""
-    sources = re.findall(r"'([^']*)'", metadata.get(_FOLDED, ""))
-    return bool(sources) and all(_STEP.fullmatch(source) or _TABLE.fullmatch(source) for source in sources)
+def _is_folded_formula(one: Stored) -> bool:
+    """Whether the exporter computed a tensor from steps, tables and shapes of inputs only, so from no weight."""
+    sources = re.findall(r"'([^']*)'", one.metadata.get(_FOLDED, ""))
+    graph = one.value.graph
+    shaped = set[str | None]() if graph is None else {v.name for v in graph.inputs} - graph.initializers.keys()
+    return bool(sources) and all(s in shaped or _STEP.fullmatch(s) or _TABLE.fullmatch(s) for s in sources)
 
 
 def _starts(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:

@@ -197,6 +197,8 @@ def test_what_no_gradient_should_move_is_left_out_with_a_reason() -> None:
         ("['arange_1', 'val_3', 'eq']", False),
         ("['clone_2', 'lifted_tensor_2', 'add_24', 'val_13']", False),  # `torch.tensor([0.5])` in the program
         ("['_to_copy_1', 'arange', 'cat', 'cos', 'model.rotary_emb.inv_freq', 'mul']", False),
+        ("['x', 'val_2', 'val_3']", False),  # zeros of the shape of an input: a mask
+        ("['add', 'linspace_1', 'ones', 'pad_2', 'val_10']", False),  # the grid of `affine_grid`
         ("['out.weight', 'val_3']", True),
         ("['w']", True),
         ("['cos', 'scale']", True),
