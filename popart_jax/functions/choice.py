@@ -67,6 +67,9 @@ _WORKED_OUT = re.compile(
 _PADDLE = re.compile(r"(helper\.constant|auto\.cast)\.\d+")
 """Numbers that paddle2onnx writes into formulas, the exponent of LayerNormalization's Pow among them."""
 
+_JAX2ONNX = re.compile(r"dpa_scale_\d+|reduce_window_sum_kernel_\d+")
+"""What jax2onnx writes into Keras's attention, and the ones by which it sums windows."""
+
 _MASKED = -1e4  # largest number that exporters add to the scores of masked positions
 _STATISTICS = (3, 4)  # operands of BatchNormalization
 _FLOATS = re.compile(r"tensor\((float|float16|double|bfloat16)\)")  # alone, or in a sequence or an optional
@@ -136,6 +139,8 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
     if not len(one.tensor.shape) and (noted or _FOLDED in one.metadata or is_generated(one.name)):
         return "a number of a formula"
     if one.tensor.size == 1 and (_PADDLE.fullmatch(one.name) or _WORKED_OUT.fullmatch(one.name)):
+        return "a number of a formula"
+    if _JAX2ONNX.fullmatch(one.name):
         return "a number of a formula"
     return "a mask" if _is_mask(one.tensor) else ""
 

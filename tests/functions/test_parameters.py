@@ -251,8 +251,13 @@ def test_a_model_without_parameters_says_why() -> None:
     body = "{ h = Clip(x, , hi) y = Mul(h, half) }"
     model = parse(f"<{HEAD}> g(float[2] x) => (float[2] y) {body}", array("hi"), array("half"))
     formula, constant = "a number of a formula", "a constant of the program"
-    reasons = {"a/mul/y:0": formula, "helper.constant.2": formula, "/a/Constant_1_output_0": constant}
-    for name, why in reasons.items():  # TensorFlow's; Paddle's; PyTorch's after ONNX Runtime's optimizer
+    reasons = {
+        "a/mul/y:0": formula,
+        "helper.constant.2": formula,
+        "dpa_scale_0": formula,
+        "/a/Constant_1_output_0": constant,
+    }
+    for name, why in reasons.items():  # TensorFlow's; Paddle's; jax2onnx's; PyTorch's after ONNX Runtime's optimizer
         model.graph.initializer[1].name = model.graph.node[1].input[1] = name
         with pytest.warns(UserWarning, match=rf"hi: the limit of a Clip; {name}: {why}") as told:
             popart.to_jax(model)
