@@ -71,7 +71,7 @@ _JAX2ONNX = re.compile(r"dpa_scale_\d+|reduce_window_sum_kernel_\d+")
 """What jax2onnx writes into Keras's attention, and the ones by which it sums windows."""
 
 _MASKED = -1e4  # largest number that exporters add to the scores of masked positions
-_STATISTICS = (3, 4)  # operands of BatchNormalization
+STATISTICS = (3, 4)  # operands of BatchNormalization
 _FLOATS = re.compile(r"tensor\((float|float16|double|bfloat16)\)")  # alone, or in a sequence or an optional
 
 
@@ -117,7 +117,7 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
         return "a constant, said who built the model"
     if _WRITTEN_OUT.fullmatch(one.value.name or "") and QUANTISED not in one.metadata:
         return "a constant of the program that was exported"
-    uses = _uses(one.value)
+    uses = uses_of(one.value)
     if uses and all(_is_statistic(node, at) for node, at in uses):
         return _STATE
     if uses and all(_is_quantisation(node, at, opsets) for node, at in uses):
@@ -150,19 +150,19 @@ def is_generated(name: str) -> bool:
     return _GENERATED.fullmatch(name) is not None
 
 
-def _uses(value: ir.Value) -> list[tuple[ir.Node, int]]:
+def uses_of(value: ir.Value) -> list[tuple[ir.Node, int]]:
     """Nodes and input positions that read a value, also through Identity and Cast."""
     found: list[tuple[ir.Node, int]] = []
     for use in value.uses():
         if use.node.op_type in ("Identity", "Cast") and use.node.domain in ("", "ai.onnx"):
-            found.extend(_uses(use.node.outputs[0]) or [(use.node, use.idx)])
+            found.extend(uses_of(use.node.outputs[0]) or [(use.node, use.idx)])
         else:
             found.append((use.node, use.idx))
     return found
 
 
 def _is_statistic(node: ir.Node, at: int) -> bool:
-    return node.op_type == "BatchNormalization" and at in _STATISTICS
+    return node.op_type == "BatchNormalization" and at in STATISTICS
 
 
 def _is_quantisation(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 import onnx_ir as ir
 
 from ..errors import popart_exception
+from .choice import STATISTICS, uses_of
 
 Split = bool | str | Collection[str]
 
@@ -50,6 +51,39 @@ def split_shared(model: ir.Model, split: Split, others: Iterable[str] = ()) -> N
             raise popart_exception(f"split: {pattern!r} fits no shared initializer; shared are {known[:20]}.")
     for name in [n for n in found if is_split(split, n)]:
         _split(graph, name, found[name])
+
+
+def part_statistics(graph: ir.Graph) -> None:
+    """Give running statistics a tensor of their own, in place, where an exporter merged them with something else.
+
+    In a network that was not trained yet, running variances equal the scales, and running means the biases.
+    """
+    for node in [n for n in graph if n.op_type == "BatchNormalization" and not n.domain]:
+        for at, value in enumerate(node.inputs):
+            source = None if value is None or at not in STATISTICS else _stored(graph, value)
+            if source is None or len({_role(n, i) for n, i in uses_of(source)}) < 2:
+                continue
+            handed = value is not source and value is not None and len(value.uses()) == 1
+            name = value.name if handed and value else f"{source.name}@{node.name or node.outputs[0].name}.{at}"
+            own = _copy(graph, source, name)
+            node.replace_input_with(at, own)
+            if handed and value is not None and (maker := value.producer()) is not None:
+                graph.remove(maker, safe=True)
+            graph.register_initializer(own)
+
+
+def _stored(graph: ir.Graph, value: ir.Value) -> ir.Value | None:
+    """The initializer that a value is, or that an Identity hands on."""
+    maker = value.producer()
+    if maker is not None and maker.op_type == "Identity" and not maker.domain and maker.inputs[0] is not None:
+        value = maker.inputs[0]
+    is_weight = value.const_value is not None and graph.initializers.get(value.name or "") is value
+    return None if not is_weight or value.is_graph_input() else value
+
+
+def _role(node: ir.Node, at: int) -> int:
+    """Which running statistic an operand is; 0 for everything else."""
+    return at if node.op_type == "BatchNormalization" and at in STATISTICS else 0
 
 
 def _split(graph: ir.Graph, name: str, readers: list[ir.Node]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .choice import is_generated
-from .shared import Split, is_split, split_shared
+from .shared import Split, is_split, part_statistics, split_shared
 
 
 def transposed_copies(graph: ir.Graph, split: Split = False, *, inputs: bool = False) -> dict[str, str]:
@@ -42,7 +42,11 @@ def transposed_copies(graph: ir.Graph, split: Split = False, *, inputs: bool = F
 
 
 def separate(model: ir.Model, split: Split) -> None:
-    """Do what `split` asks of shared initializers, in place (`split_shared`); it may name transposed copies as well."""
+    """Do what `split` asks of shared initializers, in place (`split_shared`); it may name transposed copies as well.
+
+    Running statistics are apart in any case.
+    """
+    part_statistics(model.graph)
     pairs = transposed_copies(model.graph) if split is not False else {}
     split_shared(model, split, {*pairs, *pairs.values()})
 
