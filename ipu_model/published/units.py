@@ -38,8 +38,8 @@ EXPECTED = {"cycles": "one of cycles, times and rates of its work", "bytes": "on
 class Unit(NamedTuple):
     """The quantity that a unit measures, and its size in base units."""
 
-    # ``"cycles"``, ``"time"`` (seconds), ``"energy"`` (joules), ``"bytes"``, ``"share"``, ``"number"``, or the work that
-    # a rate counts per second: ``"flop/s"``, ``"byte/s"``, ``"item/s"``, ``"token/s"``, ``"step/s"``, ``"cell/s"``
+    # ``"cycles"``, ``"time"`` (seconds), ``"energy"`` (joules), ``"bytes"``, ``"share"``, ``"number"``, or the work
+    # that a rate counts per second: ``"flop/s"``, ``"byte/s"``, ``"item/s"``, ``"token/s"``, ``"step/s"``, ``"cell/s"``
     sort: str
     scale: float = 1.0
     each: bool = False  # whether a rate is that of one IPU of a system
