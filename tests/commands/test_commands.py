@@ -59,7 +59,7 @@ ARGUMENTS = [
     (["compare", "M", "--rtol", "-1"], "should not be negative"),
     (["compare", "M", "--minimal", "/nowhere/m.onnx"], "there is no folder '/nowhere'"),
     (["compare", "M", "--minimal", "/"], "'/' can't be written: it is a folder"),
-    (["profile", "M", "--target", "mk9"], "no IPU target named 'mk9'"),
+    (["profile", "M", "--target", "mk9"], "no target named 'mk9'"),
     (["profile", "M", "--top", "0"], "--top 0: expected at least 1"),
     (["profile", "M", "--html", "/nowhere/p.html"], "there is no folder '/nowhere'"),
     (["run", "M", "--output-dir", "M"], "can't be made: File exists"),

@@ -39,7 +39,7 @@ def product(x: jax.Array, w: jax.Array) -> jax.Array:
 @two_way
 def _by_xla(x: jax.Array, w: jax.Array) -> jax.Array:
     flat = x.reshape(1, -1, x.shape[-1])
-    y = lax.conv_general_dilated(flat, w[None], (1,), "VALID", dimension_numbers=("NHC", "HIO", "NHC"))
+    y = lax.conv_general_dilated(flat, w.reshape(1, *w.shape), (1,), "VALID", dimension_numbers=("NHC", "HIO", "NHC"))
     return y.reshape(*x.shape[:-1], w.shape[-1])
 
 
