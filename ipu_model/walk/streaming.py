@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -24,15 +24,9 @@ class _Walk(Protocol):
     def new(self, t: Tensor, **facts: Any) -> int: ...
     def tensor(self, aval: Any) -> Tensor: ...
     def fetch(self, i: int, stack: str) -> int: ...
-    def emit(
-        self,
-        primitive: str,
-        stack: str,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        shapes: Sequence[Tensor] = (),
-        params: dict[str, Any] | None = None,
-    ) -> None: ...
+
+    @property
+    def emit(self) -> Callable[..., None]: ...
 
 
 @dataclass(frozen=True, slots=True)
