@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
-from .arrays import Array, wide
-from .normalization import mean_variance_normalization
+from .arrays import Array
+from .normalization import check_image
 from .registry import lowers
 
-_IMAGE = 4  # axes of an image
+_BORDERS = 4
 
 
 @lowers("Affine", 1)
@@ -44,7 +44,7 @@ def parametric_softplus(x: Array, /, *, alpha: float, beta: float) -> Array:
 @lowers("ImageScaler", 1)
 def image_scaler(x: Array, /, *, bias: Sequence[float], scale: float = 1.0) -> Array:
     """An image times a number, plus a number for each channel."""
-    _check_image("ImageScaler", x)
+    check_image("ImageScaler", x)
     if len(bias) != x.shape[1]:
         raise popart_exception(f"ImageScaler has {len(bias)} biases for {x.shape[1]} channels.")
     return x * np.asarray(scale, x.dtype) + np.asarray(bias, x.dtype)[:, None, None]
@@ -53,8 +53,8 @@ def image_scaler(x: Array, /, *, bias: Sequence[float], scale: float = 1.0) -> A
 @lowers("Crop", 1)
 def crop(x: Array, /, *, border: Sequence[int], scale: Sequence[int] = ()) -> Array:
     """An image without its border (left, top, right, bottom), or `scale` (height, width) from its left top on."""
-    _check_image("Crop", x)
-    if len(border) != _IMAGE or len(scale) not in (0, 2):
+    check_image("Crop", x)
+    if len(border) != _BORDERS or len(scale) not in (0, 2):
         raise popart_exception(f"Crop takes 4 borders and 0 or 2 sizes, got {list(border)} and {list(scale)}.")
     left, top, right, bottom = border
     ends = [n - cut for n, cut in zip(x.shape[2:], (bottom, right), strict=True)]
@@ -64,18 +64,3 @@ def crop(x: Array, /, *, border: Sequence[int], scale: Sequence[int] = ()) -> Ar
     if any(not 0 <= start <= end <= n for start, end, n in spans):
         raise popart_exception(f"Crop: border {list(border)} and scale {list(scale)} leave shape {list(x.shape)}.")
     return x[:, :, top : ends[0], left : ends[1]]
-
-
-@lowers("MeanVarianceNormalization", 1)
-def mean_variance_normalization_1(x: Array, /, *, across_channels: int = 0, normalize_variance: int = 1) -> Array:
-    """Each channel, or all of them, over the whole batch: less the mean, divided by the deviation."""
-    _check_image("MeanVarianceNormalization", x)
-    axes = (0, 1, 2, 3) if across_channels else (0, 2, 3)
-    if normalize_variance:
-        return mean_variance_normalization(x, axes=axes)
-    return (wide(x) - wide(x).mean(axes, keepdims=True)).astype(x.dtype)
-
-
-def _check_image(op: str, x: Array) -> None:
-    if x.ndim != _IMAGE:
-        raise popart_exception(f"{op} takes images with 4 axes, got shape {list(x.shape)}.")

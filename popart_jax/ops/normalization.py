@@ -21,6 +21,8 @@ from .pooling import lp_norm
 from .registry import OutputCount, Training, lowers
 from .two_way import two_way
 
+_IMAGE = 4  # axes of an image
+
 
 def moments(x: jax.Array, axes: Sequence[int]) -> tuple[jax.Array, jax.Array]:
     """Mean and biased variance over `axes`, kept as 1."""
@@ -276,6 +278,22 @@ def lp_normalization(x: Array, /, *, axis: int = -1, p: int = 2) -> Array:
     powers = jnp.abs(x) if p == 1 else jnp.square(x)
     norm = lp_norm(powers.sum(normal_axis(axis, x.ndim), keepdims=True), p)
     return x / jnp.where(norm == 0, jnp.ones((), x.dtype), norm)
+
+
+def check_image(op: str, x: Array) -> None:
+    """Raise popart_exception where an operand of an operator for images has not four axes."""
+    if x.ndim != _IMAGE:
+        raise popart_exception(f"{op} takes images with {_IMAGE} axes, got shape {list(x.shape)}.")
+
+
+@lowers("MeanVarianceNormalization", 1)
+def mean_variance_normalization_1(x: Array, /, *, across_channels: int = 0, normalize_variance: int = 1) -> Array:
+    """Each channel of images, or all of them, over the batch: less the mean, divided by the deviation."""
+    check_image("MeanVarianceNormalization", x)
+    axes = (0, 1, 2, 3) if across_channels else (0, 2, 3)
+    if normalize_variance:
+        return mean_variance_normalization(x, axes=axes)
+    return (wide(x) - wide(x).mean(axes, keepdims=True)).astype(x.dtype)
 
 
 @lowers("MeanVarianceNormalization", 9, 13)

@@ -133,7 +133,7 @@ def test_a_bounded_loop_pads_its_rows(limit: float, trip: int) -> None:
 def test_without_a_bound_the_error_says_how_to_give_one(op: str) -> None:
     inputs = {"Compress": [X, X[:, 0] > 0], "NonMaxSuppression": [BOXES, SCORES, *LIMITS]}.get(op, [X])
     proto = model(op, inputs)
-    with pytest.raises(popart_exception, match=r"node 'node'.*bounds=\{'OUTPUT': N\}"):
+    with pytest.raises(popart_exception, match=r"node 'node'.*bounds=\{'y0': N\}"):
         compiled(proto, None, inputs)
 
 
