@@ -71,7 +71,7 @@ _JAX2ONNX = re.compile(r"dpa_scale_\d+|reduce_window_sum_kernel_\d+")
 """What jax2onnx writes into Keras's attention, and the ones by which it sums windows."""
 
 _MASKED = -1e4  # largest number that exporters add to the scores of masked positions
-STATISTICS = (3, 4)  # operands of BatchNormalization
+_STATISTICS = (3, 4)  # operands of BatchNormalization
 _FLOATS = re.compile(r"tensor\((float|float16|double|bfloat16)\)")  # alone, or in a sequence or an optional
 
 
@@ -118,7 +118,7 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
     if _WRITTEN_OUT.fullmatch(one.value.name or "") and QUANTISED not in one.metadata:
         return "a constant of the program that was exported"
     uses = uses_of(one.value)
-    if uses and all(_is_statistic(node, at) for node, at in uses):
+    if uses and all(is_statistic(node, at) for node, at in uses):
         return _STATE
     if uses and all(_is_quantisation(node, at, opsets) for node, at in uses):
         return "scale or zero point of quantisation"
@@ -161,8 +161,9 @@ def uses_of(value: ir.Value) -> list[tuple[ir.Node, int]]:
     return found
 
 
-def _is_statistic(node: ir.Node, at: int) -> bool:
-    return node.op_type == "BatchNormalization" and at in STATISTICS
+def is_statistic(node: ir.Node, at: int) -> bool:
+    """Whether an operand is a running mean or variance."""
+    return node.op_type == "BatchNormalization" and at in _STATISTICS
 
 
 def _is_quantisation(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:

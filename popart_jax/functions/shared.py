@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 import onnx_ir as ir
 
 from ..errors import popart_exception
-from .choice import STATISTICS, uses_of
+from .choice import is_statistic, uses_of
 
 Split = bool | str | Collection[str]
 
@@ -60,15 +60,15 @@ def part_statistics(graph: ir.Graph) -> None:
     """
     for node in [n for n in graph if n.op_type == "BatchNormalization" and not n.domain]:
         for at, value in enumerate(node.inputs):
-            source = None if value is None or at not in STATISTICS else _stored(graph, value)
-            if source is None or len({_role(n, i) for n, i in uses_of(source)}) < 2:
+            source = _stored(graph, value) if value is not None and is_statistic(node, at) else None
+            if value is None or source is None or len({_role(n, i) for n, i in uses_of(source)}) < 2:
                 continue
-            handed = value is not source and value is not None and len(value.uses()) == 1
-            name = value.name if handed and value else f"{source.name}@{node.name or node.outputs[0].name}.{at}"
+            identity = value.producer() if len(value.uses()) == 1 else None  # one that hands it on to this node alone
+            name = value.name if identity is not None else f"{source.name}@{node.name or node.outputs[0].name}.{at}"
             own = _copy(graph, source, name)
             node.replace_input_with(at, own)
-            if handed and value is not None and (maker := value.producer()) is not None:
-                graph.remove(maker, safe=True)
+            if identity is not None:
+                graph.remove(identity, safe=True)
             graph.register_initializer(own)
 
 
@@ -83,7 +83,7 @@ def _stored(graph: ir.Graph, value: ir.Value) -> ir.Value | None:
 
 def _role(node: ir.Node, at: int) -> int:
     """Which running statistic an operand is; 0 for everything else."""
-    return at if node.op_type == "BatchNormalization" and at in STATISTICS else 0
+    return at if is_statistic(node, at) else 0
 
 
 def _split(graph: ir.Graph, name: str, readers: list[ir.Node]) -> None:

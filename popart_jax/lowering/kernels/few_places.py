@@ -24,7 +24,12 @@ _MANY_WEIGHTS = 140_000
 def suits(x: Any, w: Any, group: int, win: Window) -> bool:
     """Whether a convolution of x (N, ..., C), of known sizes, with w (..., C, M) is computed here: on the CPU."""
     several = group == 1 and math.prod(win.kernel) > 1 and w.size >= _MANY_WEIGHTS
-    return several and platform() == "cpu" and 2 * x.shape[0] * math.prod(win.positions) <= w.shape[-1]
+    return several and platform() == "cpu" and has_few_places(x, w, win)
+
+
+def has_few_places(x: Any, w: Any, win: Window) -> bool:
+    """Whether there are at most half as many places as filters: windows in rows are less to write than weights."""
+    return 2 * x.shape[0] * math.prod(win.positions) <= w.shape[-1]
 
 
 def correlation(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:

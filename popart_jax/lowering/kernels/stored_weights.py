@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from ...ops.primitives import times_turned
 from ...ops.windows import Window, taps
 from .depthwise_last import with_channels
+from .few_places import has_few_places
 
 _MANY_SLICES = 16
 _MANY_WEIGHTS = 4096
@@ -37,8 +38,8 @@ def product(x: jax.Array, w: jax.Array) -> jax.Array:
 
 def suits_rows(x: Any, w: Any, win: Window) -> bool:
     """Whether rows are less work than turned weights; for sizes that are known."""
-    few = 2 * x.shape[0] * math.prod(win.positions) <= w.shape[-1]
-    return few and w.size >= _MANY_WEIGHTS and min(math.prod(win.kernel), _blocks(win)) <= _MANY_SLICES
+    few_slices = min(math.prod(win.kernel), _blocks(win)) <= _MANY_SLICES
+    return has_few_places(x, w, win) and w.size >= _MANY_WEIGHTS and few_slices
 
 
 def suits_sound(x: Any, win: Window) -> bool:
