@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,17 @@ from .networks import Network
 
 Call = Callable[[], np.ndarray]
 Model = bytes | Path
+
+
+def multiply_in(precision: str) -> None:
+    """Let all engines compute float32 products on a GPU alike: in float32 (`highest`) or in `tensorfloat32`."""
+    if jax.default_backend() == "cpu":
+        return
+    jax.config.update("jax_default_matmul_precision", precision)
+    if importlib.util.find_spec("torch") is not None:
+        from .torch_engine import multiply_in as torch_multiplies_in
+
+        torch_multiplies_in(precision)
 
 
 def ours_inference(network: Network) -> Call:
@@ -81,12 +93,13 @@ def onnxruntime_inference(model: Model, feed: Mapping[str, np.ndarray]) -> Call:
     provider = "CUDAExecutionProvider" if jax.default_backend() == "gpu" else "CPUExecutionProvider"
     if provider not in onnxruntime.get_available_providers():
         raise ImportError(f"ONNX Runtime has no {provider}: install onnxruntime-gpu")
-    session = onnxruntime_session(source, provider)
+    settings = {"use_tf32": int(jax.config.jax_default_matmul_precision == "tensorfloat32")}  # read on GPUs alone
+    session = onnxruntime_session(source, provider if provider.startswith("CPU") else (provider, settings))
     names = [session.get_outputs()[0].name]
     return lambda: np.asarray(session.run(names, dict(feed))[0])
 
 
-def onnxruntime_session(source: Any, provider: str = "CPUExecutionProvider") -> Any:
+def onnxruntime_session(source: Any, provider: str | tuple[str, dict[str, int]] = "CPUExecutionProvider") -> Any:
     """A session of ONNX Runtime, which raises its errors and logs none."""
     import onnxruntime
 

@@ -33,6 +33,7 @@ TRAINING = {"mlp": (64, 4), "lenet": (64, 2), "lstm": (32, 2), "encoder": (8, 1)
 ON_REQUEST = ("layers", "loops", "quantised")
 """Sections that run only when they are named."""
 SECTIONS = ("inference", "real", "training", "tiny", "popxl", "startup", "memory")
+PRECISIONS = ("highest", "tensorfloat32")
 Calls = Mapping[str, Callable[[], np.ndarray]]
 _TABLES = {"popxl": 20, "startup": 40, "memory": 90}
 """Seconds to keep for the tables at the end."""
@@ -105,10 +106,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=2.0, help="seconds of timing a row")
     parser.add_argument("--output", type=Path, help="also append the rows to this Markdown file")
     parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
+    parser.add_argument("--precision", choices=PRECISIONS, default="highest", help="of float32 products on a GPU")
     parser.add_argument("--minutes", type=float, default=11.5, help="time for everything; rows share it")
     for section in (*SECTIONS, *ON_REQUEST):
         parser.add_argument(f"--{section}", action="store_true")
     args = parser.parse_args(argv)
+    engines.multiply_in(args.precision)
     chosen = [s for s in (*SECTIONS, *ON_REQUEST) if getattr(args, s)] or SECTIONS
     kept = sum(_TABLES[s] for s in chosen if s in _TABLES)
     board = Board(args.budget, args.priority, args.output, max(60 * args.minutes - kept, 0.5 * 60 * args.minutes))

@@ -30,6 +30,11 @@ def device() -> str:
     return "cuda" if jax.default_backend() == "gpu" else "cpu"
 
 
+def multiply_in(precision: str) -> None:
+    """Compute float32 products on a GPU in float32 (`highest`) or in `tensorfloat32`."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tensorfloat32"
+
+
 def _constant(value: np.ndarray) -> Any:
     """Whole numbers and single floats as Python numbers: shapes and limits must not be read back from a device."""
     if value.dtype.kind == "i" or not value.ndim:

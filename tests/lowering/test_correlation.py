@@ -321,6 +321,7 @@ def test_few_places_are_products_with_weights_as_they_are_stored(case):
         np.testing.assert_allclose(mine, expected, rtol=1e-3, atol=1e-3)
 
 
+@ON_CPUS
 def test_a_network_that_is_jitted_turns_no_large_weights():
     """One thread would, at each call: those of dense layers, pointwise convolutions and recurrences with one row."""
     text = """<ir_version: 8, opset_import: ["": 17]> g(float[1,64,1,1] x) => (float[1,96] y, float[1,1,32] h) {
