@@ -28,6 +28,7 @@ from ..lowering.op_memo import OpMemo
 from ..lowering.passes import compiler_options
 from ..lowering.passes.autotune import folder as findings_folder
 from ..lowering.read_while_tracing import read_while_tracing
+from ..ops.kernels import platform
 from ..ops.later import LATER
 from ..ops.options import OF_JAX
 from ..ops.stopping import raising
@@ -365,7 +366,7 @@ class OnnxFunction:
         >>> infer({"x": x})["y"]  # doctest: +SKIP
         """
         check_tree(params, self.choice.trainable, self.model.graph.initializers)
-        options = compiler_options(self.model.graph, training=self.training, platform=jax.default_backend())
+        options = compiler_options(self.model.graph, training=self.training, platform=platform())
         where = findings_folder(str(autotune) if isinstance(autotune, Path) else autotune)
         known = read_while_tracing(self.model.graph, self.model.opset_imports)
         fed = [n for n in self.model.graph.initializers if n in self._stored and n not in known]

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 import jax
 
 from .._compat.jax import setting
+from ..ops.kernels import IPU, platform
 
 
 @contextmanager
 def full_precision() -> Generator[None]:
     """Scope, or decorator of a function to be traced, for products in full precision; CPUs have no other."""
-    if jax.default_backend() == "cpu" or setting("jax_default_matmul_precision") is not None:
+    if platform() in ("cpu", IPU) or setting("jax_default_matmul_precision") is not None:
         yield
     else:
         with jax.default_matmul_precision("highest"):

@@ -25,7 +25,7 @@ from ..execution.stored.container import Sealed
 from ..execution.uninterrupted import Uninterrupted
 from ..lowering.interpreter import names
 from ..lowering.passes import autotune
-from ..ops.kernels import library_called, staying
+from ..ops.kernels import library_called, platform, staying
 from ..timings import phase
 from .devices.staging import staged, wants_devices
 from .feeding.arrays import AnchorFact, StreamFact
@@ -95,7 +95,7 @@ class Engine:
         for handle in handles:
             program = program_of(self.prepared.program, handle)
             training, single = self.prepared.program.training, not wants_devices(self.prepared.request.options)
-            laid_out = lay_out(program, jax.default_backend(), training, single=single)
+            laid_out = lay_out(program, platform(), training, single=single)
             advance()
             executable = self._executable(laid_out, handle, file, advance)
             advance()

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from jax import lax
+from jax.extend.core import jaxpr_as_fun
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
@@ -32,6 +33,7 @@ CASES = {
     "few filters": ((16, 16, 16, 64), (7, 7, 64, 2), 1, (2, 2), (3, 3, 3, 3), (1, 1)),
     "an image": ((2, 48, 47, 3), (3, 3, 3, 28), 1, (1, 1), (1, 1, 0, 1), (1, 1)),
     "one place": ((4, 56, 56, 24), (1, 1, 24, 60), 1, (1, 1), (0, 0, 0, 0), (1, 1)),
+    "one place, strided": ((4, 80, 79, 24), (1, 1, 24, 60), 1, (1, 2), (0, 0, 0, 0), (1, 1)),
     "few groups": ((2, 28, 28, 64), (3, 3, 32, 48), 2, (1, 1), (1, 1, 1, 1), (1, 1)),
     "odd groups": ((2, 40, 40, 35), (3, 3, 7, 50), 5, (1, 1), (1, 1, 1, 1), (1, 1)),
     "by channel": ((2, 44, 43, 100), (3, 3, 1, 100), 100, (1, 1), (1, 1, 1, 1), (1, 1)),
@@ -189,6 +191,21 @@ def test_what_the_library_is_not_called_for():
     assert not called("cpu", large, np.float16, True)
     assert not called("cuda", large, np.float32, True)
     assert not called("ipu", large, np.float32, True)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gpus_take_convolutions_in_the_order_of_cudnn(case: str) -> None:
+    """Pointwise ones are products, unless they have a stride: XLA can't merge these with the slice before."""
+    data, weights, group, win = of(case)
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=s).astype(np.float32) for s in (data, weights))
+    with tracing_for("gpu"):
+        found = jax.make_jaxpr(lambda x, w: correlation(x, w, None, group, win))(x, w)
+    names = {eqn.primitive.name for eqn in found.eqns if set(eqn.params.get("strides") or ()) != {1}}
+    assert ("dot_general" in names) == (case == "one place")
+    assert "slice" not in names
+    (y,) = jaxpr_as_fun(found)(x, w)
+    np.testing.assert_allclose(y, tap_by_tap(x.astype(float), w.astype(float), 0.0, group, win), rtol=1e-4, atol=1e-3)
 
 
 def test_few_filters_a_group_are_left_to_xla():

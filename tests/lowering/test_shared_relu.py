@@ -12,8 +12,11 @@ import pytest
 
 import popart_jax as popart
 from popart_jax.lowering.kernels.channels_last import shared_relu
-from popart_jax.lowering.passes import share_relus
+from popart_jax.lowering.passes import rewrite_for_kernels, share_relus
 from popart_jax.model.files.load import load
+from popart_jax.ops.kernels import tracing_for
+
+from ..platforms import ON_CPUS
 
 RNG = np.random.default_rng(0)
 BLOCKS, WIDTH = 3, 8
@@ -33,6 +36,7 @@ def tower() -> bytes:
     return proto.SerializeToString()
 
 
+@ON_CPUS
 def test_each_sum_reads_the_one_before_it_and_nothing_older() -> None:
     proto, x = tower(), RNG.normal(size=(2, WIDTH)).astype(np.float32)
     fn, params = popart.to_jax(proto)
@@ -50,6 +54,13 @@ def test_each_sum_reads_the_one_before_it_and_nothing_older() -> None:
 def test_a_relu_with_one_reader_is_left_alone() -> None:
     graph = load(onnx.parser.parse_model(HEAD + "{ s = Add(x, x) r = Relu(s) y = Neg(r) }")).graph
     assert not share_relus(graph)
+
+
+def test_only_cpus_need_it() -> None:
+    graph = load(onnx.parser.parse_model(HEAD + "{ r = Relu(x) y = Mul(r, r) }")).graph
+    with tracing_for("gpu"):
+        rewrite_for_kernels(graph)
+    assert [node.op_type for node in graph] == ["Relu", "Mul"]
 
 
 def test_names_stay() -> None:

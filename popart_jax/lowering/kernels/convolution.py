@@ -3,7 +3,8 @@
 XLA:CPU has fast kernels for plain convolutions of two dimensions only. On 2 cores, a training step of 8 x 28 x 28 x 128
 in 32 groups takes 2,600 ms as XLA's grouped convolution, and 13 ms as convolutions of 16 channels with the groups on a
 block diagonal. One of 16^3 x 16 takes 30 ms in three dimensions, and 4 ms with the window's depth moved into the
-channels. Other backends have kernels for all of them.
+channels. Other backends have kernels for all of them. cuDNN takes weights as (M, ..., C): in that order they come out
+of the stage that prepares weights, where XLA would turn them at each run.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...ops import varying
-from ...ops.kernels import platform
-from .canonical_convolution import Pads, canonical_convolution, layout
+from ...ops.kernels import IPU, platform
+from .canonical_convolution import Layout, Pads, canonical_convolution, layout
 
 _ENOUGH_CHANNELS = 16  # more input channels do not make a convolution faster per channel
 _MANY_PIECES = 16  # most convolutions for one node, since each is compiled on its own
@@ -27,13 +28,19 @@ def convolution(
 ) -> jax.Array:
     """Correlation of x (N, ..., C) with w (..., C/group, M), of one to three spatial dimensions."""
     if platform() != "cpu":
-        names = layout(x.ndim)
+        w, names = (w, layout(x.ndim)) if platform() == IPU else _filters_first(w)
         return lax.conv_general_dilated(x, w, strides, pads, None, dilations, names, feature_group_count=group)
     if group > 1:
         return _grouped(x, w, group, strides, pads, dilations)
     if len(strides) == 3:
         return _volume(x, w, strides, pads, dilations)
     return canonical_convolution(x, w, strides, pads, dilations)
+
+
+def _filters_first(w: jax.Array) -> tuple[jax.Array, Layout]:
+    """Weights (..., C/group, M) as (M, ..., C/group), and the dimensions of a convolution by them."""
+    data, weights, _ = layout(w.ndim)
+    return jnp.moveaxis(w, -1, 0), (data, f"O{weights[:-2]}I", data)
 
 
 def _grouped(

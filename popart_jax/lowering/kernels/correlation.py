@@ -24,7 +24,7 @@ from ..._compat.jax import is_symbolic_dim
 from ...ops import primitives
 from ...ops.arrays import Array
 from ...ops.gradients import pulled_back
-from ...ops.kernels import note_call, platform, weights_come_as_stored
+from ...ops.kernels import IPU, note_call, platform, weights_come_as_stored
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
 from . import few_channels, few_places, onednn, pointwise, stored_weights
@@ -83,7 +83,7 @@ def _biased(y: jax.Array, b: Array | None) -> jax.Array:
 def own(x: jax.Array, w: jax.Array, group: int, win: Window) -> jax.Array:
     """The correlation as JAX operations."""
     as_stored = platform() == "cpu" and weights_come_as_stored()
-    if _is_pointwise(group, win):
+    if _is_pointwise(group, win) and _is_product(win):
         (tap,) = taps(x, with_channels(win, x.shape[-1]))
         return stored_weights.product(tap, w) if as_stored else pointwise.product(tap, w.reshape(w.shape[-2:]))
     if is_depthwise(x, w, group, win):
@@ -131,6 +131,15 @@ def _is_of_images(w: Any, group: int) -> bool:
 
 def _is_pointwise(group: int, win: Window) -> bool:
     return group == 1 and set(win.kernel) == {1} and not any(map(any, win.pads))
+
+
+def _is_product(win: Window) -> bool:
+    """Whether a pointwise convolution is a matrix product: on GPUs not those with a stride.
+
+    XLA (jaxlib 0.11.2) ends the process where it merges a product with the slice before it, as in a ResNet-18 for the
+    H200; and cuDNN adds bias, Relu and the other branch of a residual block.
+    """
+    return platform() in ("cpu", IPU) or set(win.strides) == {1}
 
 
 def is_depthwise(x: Any, w: Any, group: int, win: Window) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import onnx_ir as ir
 
+from ...ops.kernels import platform
 from .channels_last import channels_last as channels_last
 from .compiler import compiler_options as compiler_options
 from .counted_masks import size_masks as size_masks
@@ -22,6 +23,8 @@ PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
     "quantised": multiply_bytes,
 }
 """The rewrites in order; each takes a graph and the names of protected tensors, and returns whether it changed it."""
+FOR_CPUS = frozenset({"shared relu"})
+"""Those that help XLA:CPU alone. Convolutions are computed with channels last on GPUs too, where cuDNN prefers it."""
 
 
 def rewrite_for_kernels(graph: ir.Graph, protected: Collection[str] = (), without: Collection[str] = ()) -> None:
@@ -30,7 +33,8 @@ def rewrite_for_kernels(graph: ir.Graph, protected: Collection[str] = (), withou
     Not among them are `untranspose_weights`, for programs that train and keep weights in another order, and
     `in_pieces`, for inference by kernels that gain from it.
     """
+    left_out = {*without, *(FOR_CPUS if platform() != "cpu" else ())}
     for one in (graph, *graph.subgraphs()):
         for name, rewrite in PASSES.items():
-            if name not in without:
+            if name not in left_out:
                 rewrite(one, protected)
