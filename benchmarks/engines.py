@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 import popart_jax as popart
+from popart_jax._compat.jax import setting
 from popart_jax.lowering.passes.compiler import compiler_options
 
 from .networks import Network
@@ -93,7 +94,7 @@ def onnxruntime_inference(model: Model, feed: Mapping[str, np.ndarray]) -> Call:
     provider = "CUDAExecutionProvider" if jax.default_backend() == "gpu" else "CPUExecutionProvider"
     if provider not in onnxruntime.get_available_providers():
         raise ImportError(f"ONNX Runtime has no {provider}: install onnxruntime-gpu")
-    settings = {"use_tf32": int(jax.config.jax_default_matmul_precision == "tensorfloat32")}  # read on GPUs alone
+    settings = {"use_tf32": int(setting("jax_default_matmul_precision") == "tensorfloat32")}  # read on GPUs alone
     session = onnxruntime_session(source, provider if provider.startswith("CPU") else (provider, settings))
     names = [session.get_outputs()[0].name]
     return lambda: np.asarray(session.run(names, dict(feed))[0])

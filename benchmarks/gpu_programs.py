@@ -31,7 +31,7 @@ from rich.table import Table
 from popart_jax.ops.kernels import tracing_for
 
 from . import engines, training
-from .networks import NETWORKS, Network, resnet18
+from .networks import NETWORKS, resnet18
 
 STEPS = 2
 _H200 = """
@@ -66,14 +66,14 @@ def ours(make: Callable[[], Any]) -> tuple[Any, list[Any], tuple[int, ...]]:
             make()
     except _Traced as found:
         traced = found.args[0]
-        return jaxpr_as_fun(traced.jaxpr), traced.jaxpr.in_avals, tuple(range(len(traced.step.taken)))
+        return cast("Any", jaxpr_as_fun(traced.jaxpr)), traced.jaxpr.in_avals, tuple(range(len(traced.step.taken)))
     raise RuntimeError("the session compiled nothing")
 
 
 def program(name: str, batch: int, side: str, trains: bool) -> tuple[Any, Any, tuple[int, ...]]:
     """A function, its arguments and those that are donated."""
     make = partial(resnet18, training=True) if trains and name == "resnet18" else NETWORKS[name]
-    network = cast("Network", make(batch))
+    network = make(batch)
     if not trains:
         if side == "ours":
             return ours(lambda: engines.ours_inference(network))
@@ -88,7 +88,7 @@ def program(name: str, batch: int, side: str, trains: bool) -> tuple[Any, Any, t
 def compiled(name: str, batch: int, side: str, trains: bool) -> dict[str, float]:
     """Kernels and temporary memory [MB] of one program."""
     topology = topologies.get_topology_desc("", platform="cuda", target_config=_H200, topology="1x1x1")
-    place = jax.sharding.SingleDeviceSharding(topology.devices[0])
+    place = jax.sharding.SingleDeviceSharding(cast("Any", topology).devices[0])
     jax.config.update("jax_default_matmul_precision", "highest")
     with tracing_for("gpu"):
         function, arguments, donated = program(name, batch, side, trains)
@@ -98,11 +98,10 @@ def compiled(name: str, batch: int, side: str, trains: bool) -> dict[str, float]
 
     specs = jax.tree.map(typed, list(arguments))
     with tracing_for("gpu"):
-        made = jax.jit(function, out_shardings=place, donate_argnums=donated).lower(*specs).compile()
-    return {
-        "kernels": len(_KERNEL.findall(made.as_text() or "")),
-        "MB": made.memory_analysis().temp_size_in_bytes / 1e6,
-    }
+        jitted = jax.jit(function, out_shardings=place, donate_argnums=donated)
+        made = cast("Any", jitted.lower(*specs).compile())
+    memory = made.memory_analysis()
+    return {"kernels": len(_KERNEL.findall(made.as_text())), "MB": memory.temp_size_in_bytes / 1e6}
 
 
 def in_a_process(name: str, batch: int, side: str, trains: bool) -> dict[str, float] | None:
