@@ -57,8 +57,10 @@ def test_values_and_derivatives(name):
         found, our_pull = jax.vjp(jax.jit(ours), x, w)
         g, dots = drawn(y.shape, 2), (drawn(x.shape, 3), drawn(w.shape, 4))
         pairs = [(found, y), *zip(our_pull(g), pull(g), strict=True)]
-        np.testing.assert_allclose(jax.jit(as_rows)(x, w), y, rtol=1e-11, atol=1e-11)
-        both = [jax.jvp(jax.jit(f), (x, w), dots)[1] for f in (ours, theirs)]
+        rows, pull_rows = jax.vjp(jax.jit(as_rows), x, w)
+        pairs += [(rows, y), *zip(pull_rows(g), pull(g), strict=True)]
+        of_rows, *both = (jax.jvp(jax.jit(f), (x, w), dots)[1] for f in (as_rows, ours, theirs))
+        pairs.append((of_rows, both[0]))
         slopes = [jax.jit(lambda at, f=f: jax.vjp(f, *at)[1](g)) for f in (ours, theirs)]
         second = [jax.tree.leaves(jax.jvp(slope, ((x, w),), (dots,))[1]) for slope in slopes]
         for mine, wanted in [*pairs, both, *zip(*second, strict=True)]:
@@ -95,6 +97,15 @@ def test_which_layers_are_one_product(data, weights, few):
         with staying(known):
             text = jax.jit(lambda *args: correlation(*args, None, 1, win)).lower(x, w).as_text()
         assert ("dot_general" in text) == few
+
+
+@ON_CPUS
+def test_one_kernel_writes_the_rows_of_few_places():
+    win = window((4, 4), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), "NOTSET")
+    x, w = (jnp.asarray(drawn(shape), jnp.float32) for shape in ((1, 4, 4, 192), (3, 3, 192, 128)))
+    text = jax.jit(lambda x, w: few_places.correlation(x, w, win)).lower(x, w).compile().as_text()
+    assert text.count(" gather(") == 1
+    assert " slice(" not in text  # one for each tap would be a kernel each
 
 
 @ON_CPUS

@@ -49,8 +49,12 @@ def _correlated(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
 def padded_taps(x: jax.Array, win: Window) -> list[jax.Array]:
     """For each element of the kernel the data that it meets, from x (N, ..., C)."""
-    padded = lax.pad(x, np.zeros((), x.dtype), [(low, high, 0) for low, high in ((0, 0), *win.pads, (0, 0))])
-    return taps(padded, with_channels(win, x.shape[-1]))
+    return taps(padded(x, win), with_channels(win, x.shape[-1]))
+
+
+def padded(x: jax.Array, win: Window) -> jax.Array:
+    """x (N, ..., C) with the window's zeros around it."""
+    return lax.pad(x, np.zeros((), x.dtype), [(low, high, 0) for low, high in ((0, 0), *win.pads, (0, 0))])
 
 
 def _forward(x: jax.Array, w: jax.Array, win: Window) -> tuple[Any, tuple[jax.Array, jax.Array]]:
