@@ -23,13 +23,18 @@ def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
 def aligned_copy(array: np.ndarray) -> np.ndarray:
     """A copy in aligned memory."""
     copied = aligned_empty(array.shape, array.dtype)
-    if array.ndim < 2 or array.strides[-1] < ALIGNMENT:  # elements of a row share lines of the cache
+    if not is_turned(array):
         np.copyto(copied, array)
         return copied
     for begin in range(0, array.shape[-1], _STRIP):
         columns = ..., slice(begin, begin + _STRIP)
         copied[columns] = array[columns]
     return copied
+
+
+def is_turned(array: np.ndarray) -> bool:
+    """Whether the elements of a row lie in different lines of the cache."""
+    return array.ndim > 1 and array.strides[-1] >= ALIGNMENT
 
 
 _STRIP = 16
@@ -62,19 +67,20 @@ def shareable(array: np.ndarray) -> np.ndarray:
 
 def is_copied(array: np.ndarray) -> bool:
     """Whether XLA copies an argument in another thread, and runs the program, which waits for the copy, there too."""
-    return array.nbytes >= _COPIED_AT_ONCE and not _is_aligned(array)
+    return array.nbytes >= _COPIED_AT_ONCE and not is_aligned(array)
 
 
 _COPIED_AT_ONCE = 100 << 10  # by XLA, in the thread that calls it
 
 
-def _is_aligned(array: np.ndarray) -> bool:
+def is_aligned(array: np.ndarray) -> bool:
+    """Whether it is in rows, and starts where XLA wants memory to start."""
     return array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0
 
 
 def lasting(array: np.ndarray) -> np.ndarray:
     """The array itself if its memory is aligned and can't be written to (see `frozen`), else an aligned copy."""
-    return array if _is_frozen(array) and _is_aligned(array) else aligned_copy(array)
+    return array if _is_frozen(array) and is_aligned(array) else aligned_copy(array)
 
 
 def _is_frozen(array: np.ndarray) -> bool:

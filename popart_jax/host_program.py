@@ -13,7 +13,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .buffers import aligned_copy, frozen
+from .buffers import ALIGNMENT, aligned_copy, frozen, is_aligned, is_turned
+
+
+def _reshaped(x: np.ndarray, new_sizes: Sequence[int]) -> np.ndarray:
+    return np.reshape(aligned_copy(x) if is_turned(x) else x, new_sizes)  # NumPy copies turned arrays slowly
 
 
 def _broadcast(x: np.ndarray, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> np.ndarray:
@@ -44,7 +48,7 @@ def _rsqrt(x: np.ndarray) -> np.ndarray:
 
 RULES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "transpose": (np.transpose, ("permutation",)),
-    "reshape": (np.reshape, ("new_sizes",)),
+    "reshape": (_reshaped, ("new_sizes",)),
     "squeeze": (_squeezed, ("dimensions",)),
     "expand_dims": (np.expand_dims, ("dimensions",)),
     "broadcast_in_dim": (_broadcast, ("shape", "broadcast_dimensions")),
@@ -88,7 +92,7 @@ class HostProgram:
         """Compute the results, in read-only memory of their own that the CPU device can share."""
         last = {place: i for i, one in enumerate(self.instructions) for place in one.operands}
         values: dict[int, Any] = dict(enumerate((*map(np.asarray, arguments), *self.constants)))
-        first = len(values)
+        first, given = len(values), {id(_owner(x)) for x in values.values()}
         kept = set(self.results)
         with np.errstate(all="ignore"):
             for i, one in enumerate(self.instructions):
@@ -98,7 +102,8 @@ class HostProgram:
                 for place in {*one.operands, first + i} - kept:  # frees intermediates after their last use
                     if last.get(place, i) == i:
                         values.pop(place, None)
-        return tuple(frozen(aligned_copy(values[p])) for p in self.results)
+        found = [values[p] for p in self.results]
+        return tuple(frozen(x if _is_whole(x) and id(_owner(x)) not in given else aligned_copy(x)) for x in found)
 
     @property
     def note(self) -> dict[str, Any]:
@@ -116,6 +121,18 @@ class HostProgram:
         constants = (np.array(x, _dtype(kind)).reshape(shape) for kind, shape, x in note["constants"])
         steps = (Instruction(name, tuple(places), parameters) for name, places, parameters in note["instructions"])
         return cls(note["arguments"], tuple(constants), tuple(steps), tuple(note["results"]))
+
+
+def _owner(x: np.ndarray) -> np.ndarray:
+    """The array whose memory this one is a view of."""
+    while isinstance(x.base, np.ndarray):
+        x = x.base
+    return x
+
+
+def _is_whole(x: np.ndarray) -> bool:
+    """Whether it is all of the aligned memory that it keeps."""
+    return is_aligned(x) and _owner(x).nbytes <= x.nbytes + ALIGNMENT
 
 
 def _dtype(name: str) -> np.dtype:

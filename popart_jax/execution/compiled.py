@@ -201,7 +201,7 @@ class Executable:
         array = layout.to_device_layout(variable, host)
         if variable.individual:
             array = local_part(array, 0)
-        array = np.asarray(array, variable.type.dtype, order="C")
+        array = np.asarray(array, variable.type.dtype)  # in any order: `put` copies it into rows
         return put(array, self.mesh, variable.axis, variable.device_split, donated=name in self.step.state)
 
     def put_fed(self, name: str, host: np.ndarray | jax.Array) -> jax.Array:

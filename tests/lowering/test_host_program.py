@@ -54,6 +54,26 @@ def test_results_do_not_share_the_memory_of_the_arguments():
     assert not np.shares_memory(np.asarray(flat), np.asarray(x))
 
 
+def test_results_are_in_rows_aligned_and_keep_no_more_memory_than_they_have():
+    x = jnp.arange(6400.0).reshape(20, 20, 16)
+
+    def turned(x):
+        rows = x.transpose(2, 1, 0).reshape(320, 20)
+        return rows, rows[:16]
+
+    program = host_program(jax.make_jaxpr(turned)(x))
+    assert program is not None
+    for found, wanted in zip(program(x), turned(x), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+        assert found.flags.c_contiguous
+        assert not found.flags.writeable
+        assert found.ctypes.data % 64 == 0
+        owner = found
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        assert owner.nbytes <= found.nbytes + 64
+
+
 def test_infinities_and_nan_pass_as_in_xla(recwarn):
     x = jnp.asarray([0.0, -0.0, np.inf, -1.0, np.nan, 1e38])
     function = lambda x: (x / (x - x), jnp.sqrt(x), x * 1e5, jnp.maximum(x, 0))  # noqa: E731

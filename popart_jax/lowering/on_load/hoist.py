@@ -6,14 +6,16 @@ of the program, even out of loops, and their results become arguments of the rem
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import jax
-import numpy as np
 from jax import lax
 
 from ipu_model.compat import inner_jaxprs, scan_counts
@@ -95,6 +97,9 @@ def _demoted(records: Sequence[_Record], outputs: Sequence[_Operand]) -> tuple[l
             demoted.update(record.results)
         if record.when == _LATE or not demoted.isdisjoint(record.results):
             read.update(x.number for x in record.operands if isinstance(x, _Place))
+
+    if not demoted:
+        return [*records], [*outputs]
 
     def place(x: _Operand) -> _Operand:
         return replace(x, when=_CONSTANT) if isinstance(x, _Place) and x.number in demoted else x
@@ -266,10 +271,11 @@ def _frontier(late: Sequence[_Record], outputs: Sequence[_Operand]) -> Iterator[
 
 
 def _execute(records: Sequence[_Record], env: dict[int, Any]) -> None:
-    for record in records:
-        with jax.named_scope(record.scope) if record.scope else nullcontext():
-            results = record.fn(*(_read(env, x) for x in record.operands))
-        env.update(zip(record.results, results, strict=True))
+    for scope, run in groupby(records, key=attrgetter("scope")):
+        with jax.named_scope(scope) if scope else nullcontext():
+            for record in run:
+                results = record.fn(*(_read(env, x) for x in record.operands))
+                env.update(zip(record.results, results, strict=True))
 
 
 def _bound(eqn: Any, *args: Any, params: Any = None) -> Sequence[Any]:
@@ -303,4 +309,4 @@ def _largest(atoms: Sequence[Any]) -> int:
 
 
 def _elements(atom: Any) -> int:
-    return int(np.prod(getattr(atom.aval, "shape", ())))
+    return math.prod(getattr(atom.aval, "shape", ()))
