@@ -45,7 +45,7 @@ def by_hand(lowered: Any) -> dict[str, float]:
     return {"total": time.process_time() - started}
 
 
-def inference(side: str, network: Any) -> dict[str, float]:
+def inference(network: Any, *, hand_written: bool) -> dict[str, float]:
     """A network at batch 1."""
     import jax
 
@@ -53,39 +53,37 @@ def inference(side: str, network: Any) -> dict[str, float]:
 
     from .engines import options_by_hand
 
-    if side == "ours":
-        flow = popart.DataFlow(1, {network.logits: popart.AnchorReturnType("All")})
-        return ours(lambda: popart.InferenceSession(network.model, flow, popart.DeviceManager().createCpuDevice()))
-    jitted = jax.jit(network.forward, compiler_options=options_by_hand(network))
-    return by_hand(jitted.lower(network.lay_out(network.params), network.feed["x"]))
+    if hand_written:
+        jitted = jax.jit(network.forward, compiler_options=options_by_hand(network))
+        return by_hand(jitted.lower(network.lay_out(network.params), network.feed["x"]))
+    flow = popart.DataFlow(1, {network.logits: popart.AnchorReturnType("All")})
+    return ours(lambda: popart.InferenceSession(network.model, flow, popart.DeviceManager().createCpuDevice()))
 
 
-def training(side: str, network: Any) -> dict[str, float]:
+def training(network: Any, *, hand_written: bool) -> dict[str, float]:
     """One step with momentum."""
     from .training import batches, program_by_hand, training_model, training_session
 
     data = batches(network, 1)
-    if side == "ours":
-        model, _, loss = training_model(network, data)
-        return ours(lambda: training_session(model, loss, 1, "sgd-m"))
-    program, state = program_by_hand(network, "sgd-m")
-    return by_hand(program.lower(state, data.x, data.y))
+    if hand_written:
+        program, state = program_by_hand(network, "sgd-m")
+        return by_hand(program.lower(state, data.x, data.y))
+    model, _, loss = training_model(network, data)
+    return ours(lambda: training_session(model, loss, 1, "sgd-m"))
 
 
-SIDES = ("ours", "by_hand")
-
-
-def measure(side: str, name: str, bytecode: Path) -> Sample:
-    """Times of one side in a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.preparing", "--only", name, "--side", side]
+def measure(name: str, bytecode: Path, *, hand_written: bool) -> Sample:
+    """Times of a session, or of the hand-written program, in a fresh process."""
+    command = [sys.executable, "-m", "benchmarks.preparing", "--here", name]
+    command += ["--by-hand"] * hand_written
     environment = installed_environment(bytecode)
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measured_here(side: str, name: str) -> dict[str, float]:
-    """Times of one side in this process; the imports are made first."""
+def measured_here(name: str, *, hand_written: bool) -> dict[str, float]:
+    """The same in this process; the imports are made first."""
     import jax
 
     import popart_jax as popart
@@ -96,14 +94,16 @@ def measured_here(side: str, name: str) -> dict[str, float]:
     jax.devices()
     kind, network = name.split(" ") if " " in name else ("inference", name)
     if kind == "training":
-        return training(side, networks.NETWORKS[network](TRAINED_BATCH))
-    return inference(side, networks.NETWORKS[network](1))
+        return training(networks.NETWORKS[network](TRAINED_BATCH), hand_written=hand_written)
+    return inference(networks.NETWORKS[network](1), hand_written=hand_written)
 
 
 def row(name: str, rounds: int) -> tuple[str, ...]:
     """Medians of both sides, of the ratios of neighbours, and of the phases."""
     with tempfile.TemporaryDirectory() as bytecode:
-        pairs = [tuple(measure(side, name, Path(bytecode)) for side in SIDES) for _ in range(rounds + 1)][1:]
+        pairs = [
+            tuple(measure(name, Path(bytecode), hand_written=side) for side in (False, True)) for _ in range(rounds + 1)
+        ][1:]
     ratios = [a["total"] / b["total"] for a, b in pairs]
     seconds = [f"{statistics.median(pair[i]['total'] for pair in pairs):.2f}" for i in (0, 1)]
     middle = {k: statistics.median(a.get(k, 0.0) for a, _ in pairs) for k in pairs[0][0] if k != "total"}
@@ -117,10 +117,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="networks whose name has this in it")
-    parser.add_argument("--side", choices=SIDES, help="one side of one network in this process, as JSON")
+    parser.add_argument("--here", choices=NAMES, help="one network in this process, as JSON")
+    parser.add_argument("--by-hand", action="store_true", help="with --here: the hand-written program")
     args = parser.parse_args(argv)
-    if args.side:
-        print(json.dumps(measured_here(args.side, args.only)))
+    if args.here:
+        print(json.dumps(measured_here(args.here, hand_written=args.by_hand)))
         return 0
     table = Table("batch 1; training 8", "ours (s)", "XLA by hand (s)", "ratio", "from, to", "phases (s)")
     with Live(table, console=Console(width=170)):  # rows as they come

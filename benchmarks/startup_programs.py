@@ -140,10 +140,18 @@ def _lenet() -> Any:
     return lenet_forward
 
 
+def _mlp() -> Any:
+    from .networks.dense import mlp_forward
+
+    return mlp_forward
+
+
 Program = Callable[[Path], Any]
 JOBS: dict[str, tuple[str, int, Program, Program]] = {
     "resnet50": ("resnet50", 1, inference_ours, partial(inference_by_hand, _resnet50, CONVOLUTIONS)),
     "bert-base": ("bert-base", 1, inference_ours, partial(inference_by_hand, _bert, {})),
+    "mlp": ("mlp", 1, inference_ours, partial(inference_by_hand, _mlp, {})),
+    "train mlp": ("mlp", 64, training_ours, partial(training_by_hand, _mlp)),
     "lenet": ("lenet", 1, inference_ours, partial(inference_by_hand, _lenet, CONVOLUTIONS)),
     "train lenet": ("lenet", 64, training_ours, partial(training_by_hand, _lenet)),
     "popxl mnist": ("", 64, popxl_ours, popxl_by_hand),

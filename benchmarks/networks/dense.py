@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 
@@ -22,18 +22,19 @@ def perceptron(name: str, sizes: tuple[int, ...], batch: int) -> Network:
     for i, (n, m) in enumerate(pairwise(sizes)):
         h = a.onnx.gemm([h, a.weight(f"w{i}", m, n), a.weight(f"b{i}", m, scale=0.1)], transB=1)
         h = a.onnx.relu([h]) if i < 2 else h
-    return a.finish(name, [batch, sizes[0]], h, _lay_out, _forward)
+    return a.finish(name, [batch, sizes[0]], h, _lay_out, mlp_forward)
 
 
 mlp = partial(perceptron, "mlp", SIZES)
 small_mlp = partial(perceptron, "small mlp", SMALL)
 
 
-def _lay_out(params: Params):
-    return [(jnp.asarray(params[f"w{i}"].T), jnp.asarray(params[f"b{i}"])) for i in range(3)]
+def _lay_out(params: Params) -> dict[str, jax.Array]:
+    return {name: jnp.asarray(value.T) for name, value in params.items()}
 
 
-def _forward(layers: Sequence[tuple[jax.Array, jax.Array]], x: jax.Array):
-    for w, b in layers[:-1]:
-        x = jax.nn.relu(x @ w + b)
-    return x @ layers[-1][0] + layers[-1][1]
+def mlp_forward(params: Mapping[str, jax.Array], x: jax.Array) -> jax.Array:
+    """The perceptron by hand."""
+    for i in range(2):
+        x = jax.nn.relu(x @ params[f"w{i}"] + params[f"b{i}"])
+    return x @ params["w2"] + params["b2"]
