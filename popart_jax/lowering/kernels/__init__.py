@@ -8,7 +8,7 @@ operators share have alternative forms (`ops.kernels`).
 DOMAIN = "popart_jax"
 MODULES = {
     "channels_last": (
-        "AveragePool BatchNormalization ChannelAffine Conv ConvTranspose GlobalAveragePool MaxPool SharedRelu"
+        "AveragePool BatchNormalization ChannelAffine Conv ConvTranspose GlobalAveragePool Kept MaxPool SharedRelu"
     ),
     "dequantised": "DequantisedConv DequantisedMatMul",
     "in_pieces": "InPieces",

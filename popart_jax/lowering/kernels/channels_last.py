@@ -13,9 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ..._compat.jax import is_symbolic_dim, kept_call
 from ...ops.arrays import Array
 from ...ops.convolution import check_bias, check_groups, check_kernel, check_transposed, popart_padding, transposed
 from ...ops.float8_products import has_float8, of_float8
+from ...ops.kernels import platform
 from ...ops.normalization import normalise, train_batch_norm
 from ...ops.operator import ELEMENTWISE, operator
 from ...ops.options import DEFAULTS
@@ -132,3 +134,25 @@ def shared_relu(x: Array, /):
 def _(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     (tangent,), y = tangents, shared_relu(*primals)
     return y, jnp.where(y > 0, tangent, 0)
+
+
+operator("Kept", ELEMENTWISE)
+_LARGE = 2048
+"""Elements from which a kernel more costs less than computing them again."""
+
+
+def _same(x: Array) -> Array:
+    return x
+
+
+@lowers("Kept", domain=DOMAIN)
+@with_jvp()
+def kept(x: Array, /):
+    """The operand, which XLA:CPU computes once for all readers."""
+    large = not any(map(is_symbolic_dim, x.shape)) and x.size >= _LARGE
+    return kept_call(_same, x) if large and platform() == "cpu" else x
+
+
+@kept.defjvp
+def _(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    return kept(*primals), tangents[0]

@@ -33,7 +33,7 @@ from .depthwise_last import depthwise, with_channels
 from .either import either
 
 _MANY_TAPS = 64
-_MANY_PRODUCTS, _MANY_OVER_MAPS, _MANY_BY_CHANNEL = 4_000_000, 8_000_000, 3_000_000
+_MANY_PRODUCTS, _MANY_OVER_MAPS = 4_000_000, 8_000_000
 """Multiplications from which the library is faster: it makes a primitive and another buffer at each call.
 
 Of maps with several channels: in 64 layers with 16 to 256 channels (AMD EPYC) it takes 1.7 times as long as XLA from 3
@@ -47,16 +47,32 @@ x 3 to 20 by 3 x 3 667 and 125, 48 x 96 x 3 to 24 766 and 121, 2 times 48 x 48 x
 16 at stride 2 304 and 139, 64 x 64 x 1 to 16 108 and 56; but 48 x 160 x 3 to 48 57 and 128, 24 x 24 x 1 to 28 22 and
 71. mtcnn's second stage takes 0.69 of the time, its third 0.73.
 """
+_MANY_BY_CHANNEL = 110_000_000
+"""Multiplications times the elements of a kernel, for kernels by channel.
+
+In us, XLA's multiply-adds and the library, with bias and activation (AMD EPYC, 36 layers of random shapes): 112 x 112 x
+32 by 3 x 3 118 and 210, 96 x 80 x 96 180 and 214, 80 x 112 x 120 248 and 277; 28 x 96 x 120 by 5 x 5 327 and 230,
+10 x 96 x 72 by 7 x 7 205 and 136. Of large maps, whose padded copy leaves the cache, a network takes 1.04 of the time
+as multiply-adds, so the limit is lower.
+"""
+_LARGE_MAP, _MANY_OF_LARGE_MAPS = 1 << 20, 3_000_000
 _MANY_PLACES, _MANY_FOR_PRODUCTS = 16, 4000
 """Below, the time goes into reordering the weights, which the library does at each call; XLA's products do not.
 
 In ms, XLA's product and the library: 7 x 7 x 2,048 to 512 0.90 and 1.49, 960 to 320 0.27 and 0.47, 320 to 1,280 0.44
 and 0.60; 14 x 14 x 1,024 to 256 0.81 and 0.82, 96 to 576 0.39 and 0.34.
 
-In whole networks up to some thousand places are faster as products. With this limit and 3 million products by channel,
-in place of 1,000 and a million, MobileNetV2 takes 0.93 of the time for one image and 0.99 for eight, MNASNet 0.90,
+In whole networks up to some thousand places are faster as products. With this limit, and 3 million products by channel
+in place of a million, MobileNetV2 takes 0.93 of the time for one image and 0.99 for eight, MNASNet 0.90,
 MobileNetV3 0.92 to 0.96, six others 0.97 to 1.00 (AMD EPYC). On an Intel Xeon (2 MB of L2 cache a core) a limit of
 1,000 was measured: mobilenetv2 b1 0.94, 11 others at 2 x 64 x 64 0.91 to 1.05 (`python -m benchmarks.against`).
+"""
+_MANY_OF_FEWER = 120_000_000
+"""The same for products with fewer results than operands.
+
+In us, XLA's product and the library (AMD EPYC, 40 layers of random shapes): 112 x 112 x 32 to 16 254 and 295, 56 x 56 x
+144 to 24 262 and 345, 72 x 112 x 128 to 12 314 and 533, 224 x 112 x 96 to 48 1,165 and 1,052; but 112 x 112 x 16 to 96
+501 and 266, 120 x 160 x 8 to 64 409 and 234.
 """
 _FEW_FILTERS = 8
 """Below, the library multiplies vectors that are mostly padding."""
@@ -106,7 +122,7 @@ def suits_library(x: Any, w: Any, group: int, win: Window) -> bool:
     """
     places, depthwise_ = x.shape[0] * math.prod(win.positions), is_depthwise(x, w, group, win)
     least = _MANY_FOR_PRODUCTS if _is_pointwise(group, win) else _MANY_PLACES
-    products = _MANY_BY_CHANNEL if depthwise_ else _many_products(w, group, win)
+    products = _many_by_channel(x, win) if depthwise_ else _many_products(w, group, win)
     enough = places >= least and places * w.size >= products
     several = group == 1 or w.shape[-2] > 1
     wide = depthwise_ or _is_of_images(w, group) or (w.shape[-1] // group >= _FEW_FILTERS and several)
@@ -114,9 +130,16 @@ def suits_library(x: Any, w: Any, group: int, win: Window) -> bool:
     return bool(enough and wide and not small and x.dtype == w.dtype == np.float32)
 
 
+def _many_by_channel(x: Any, win: Window) -> float:
+    """Multiplications from which oneDNN computes a convolution faster that is by channel."""
+    return _MANY_OF_LARGE_MAPS if math.prod(x.shape) >= _LARGE_MAP else _MANY_BY_CHANNEL / math.prod(win.kernel)
+
+
 def _many_products(w: Any, group: int, win: Window) -> int:
     """Multiplications from which oneDNN computes a convolution faster that is not by channel."""
     *kernel, channels, filters = w.shape
+    if _is_pointwise(group, win) and filters < channels:
+        return _MANY_OF_FEWER
     if group > 1 or len(kernel) != 2 or _is_pointwise(group, win):
         return _MANY_PRODUCTS
     if _is_of_images(w, group):

@@ -12,6 +12,7 @@ from .compiler import compiler_options as compiler_options
 from .counted_masks import size_masks as size_masks
 from .dense import untranspose_weights as untranspose_weights
 from .in_pieces import in_pieces as in_pieces
+from .kept_values import keep_values as keep_values
 from .quantised import multiply_bytes as multiply_bytes
 from .shared_relu import share_relus as share_relus
 from .slices_in_turn import slices_in_turn as slices_in_turn
@@ -21,6 +22,7 @@ PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
     "shared relu": lambda graph, _: share_relus(graph),
     "channels last": channels_last,
     "quantised": multiply_bytes,
+    "kept values": keep_values,
 }
 """The rewrites in order; each takes a graph and the names of protected tensors, and returns whether it changed it."""
 FOR_CPUS = frozenset({"shared relu"})

@@ -269,3 +269,15 @@ def _handler(node: ir.Node) -> Callable[[_Rewriter, ir.Node], None] | None:
     row = facts(node.op_type)
     neutral = row.has(Trait.ELEMENTWISE) and not row.has(Trait.RANDOM)  # random numbers depend on the layout
     return _elementwise if neutral else None
+
+
+def drop_unread_transposes(graph: ir.Graph, protected: Collection[str]) -> None:
+    """Remove the transposes that `channels_last` left for readers that did not come."""
+    for node in reversed(graph):
+        if node.op_type == "Transpose" and not node.outputs[0].uses() and not stays(node.outputs[0], protected):
+            graph.remove(node, safe=True)
+
+
+def stays(value: ir.Value, protected: Collection[str]) -> bool:
+    """Whether a value is a result, or read under its name."""
+    return value.is_graph_output() or value.name in protected

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from ...ops.operator import Trait
 from ...ops.registry import facts
 from ..kernels import DOMAIN, MODULES
-from .channels_last import rank
+from .channels_last import rank, stays
 
 _BY_IMAGE = frozenset(MODULES["channels_last"].split())
 """Operators that compute each image by itself, but for statistics of a batch."""
@@ -44,22 +44,10 @@ def in_pieces(graph: ir.Graph, protected: Collection[str] = ()) -> bool:
 
     Returns whether anything changed.
     """
-    _drop_unread_transposes(graph, protected)
     found = [part for start in graph.inputs if (part := _part(graph, start, protected)) is not None]
     for part in found[:1]:
         _rewrite(graph, part)
     return bool(found)
-
-
-def _drop_unread_transposes(graph: ir.Graph, protected: Collection[str]) -> None:
-    """Remove what `channels_last` left for readers that did not come."""
-    for node in reversed(graph):
-        if node.op_type == "Transpose" and not node.outputs[0].uses() and not _stays(node.outputs[0], protected):
-            graph.remove(node, safe=True)
-
-
-def _stays(value: ir.Value, protected: Collection[str]) -> bool:
-    return value.is_graph_output() or value.name in protected
 
 
 def _part(graph: ir.Graph, start: ir.Value, protected: Collection[str]) -> Part | None:
@@ -70,11 +58,11 @@ def _part(graph: ir.Graph, start: ir.Value, protected: Collection[str]) -> Part 
     until = -1
     for node in nodes:
         (value,) = node.outputs
-        users = [len(nodes) if _stays(value, protected) else -1, *(place.get(u, len(nodes)) for u in value.consumers())]
+        users = [len(nodes) if stays(value, protected) else -1, *(place.get(u, len(nodes)) for u in value.consumers())]
         last.append(max(users))
     large = [last[i] for i, node in enumerate(nodes) if _bytes(node.outputs[0]) > _CACHED]
     for i, node in enumerate(nodes):
-        if large and until <= i >= max(large) and not _stays(node.outputs[0], protected):
+        if large and until <= i >= max(large) and not stays(node.outputs[0], protected):
             return _light(start, nodes[: i + 1])
         until = max(until, last[i])
     return None
