@@ -331,7 +331,8 @@ def test_few_places_are_products_with_weights_as_they_are_stored(case):
 
     assert "convolution" not in jax.jit(ours).lower(x, w).as_text()
     with staying(False):
-        assert "convolution" in jax.jit(lambda *args: ours(*args)).lower(x, w).as_text()
+        turned = jax.jit(lambda *args: ours(*args)).lower(x, w).as_text()
+    assert ("convolution" in turned) == (case != "frames")  # long windows over a sound are products in any case
     with jax.enable_x64(True):
         wanted = [np.asarray(v) for v in results(theirs, x.astype(np.float64), w.astype(np.float64))]
     for mine, expected in zip(jax.jit(lambda x, w: results(ours, x, w))(x, w), wanted, strict=True):

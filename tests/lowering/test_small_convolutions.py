@@ -109,6 +109,16 @@ def test_one_kernel_writes_the_rows_of_few_places():
 
 
 @ON_CPUS
+@pytest.mark.parametrize(("size", "alone"), [(12, True), (48, False)])
+def test_threads_do_not_share_a_small_layer(size, alone):
+    win = window((size, size), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), "NOTSET")
+    x, w = (jnp.asarray(drawn(shape), jnp.float32) for shape in ((1, size, size, 1), (3, 3, 1, 48)))
+    text = jax.jit(lambda x, w: few_channels.correlation(x, w, win)).lower(x, w).compile().as_text()
+    assert ("outer_dimension_partitions" not in text) >= alone  # one processor shares nothing
+    assert ("dynamic-update-slice" in text) == alone
+
+
+@ON_CPUS
 def test_a_pool_does_not_compute_such_a_layer_again():
     text = """<ir_version: 8, opset_import: ["": 17]> g(float[1,1,12,12] x) => (float[1,4,6,6] y)
         <float[4,1,3,3] w = {%s}> { a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a)

@@ -98,7 +98,8 @@ def _biased(y: jax.Array, b: Array | None) -> jax.Array:
 
 def own(x: jax.Array, w: jax.Array, group: int, win: Window) -> jax.Array:
     """The correlation as JAX operations."""
-    as_stored = platform() == "cpu" and weights_come_as_stored()
+    cpu = platform() == "cpu"
+    as_stored = cpu and weights_come_as_stored()
     if _is_pointwise(group, win) and _is_product(win):
         (tap,) = taps(x, with_channels(win, x.shape[-1]))
         return stored_weights.product(tap, w) if as_stored else pointwise.product(tap, w.reshape(w.shape[-2:]))
@@ -107,11 +108,15 @@ def own(x: jax.Array, w: jax.Array, group: int, win: Window) -> jax.Array:
     known = not any(map(is_symbolic_dim, x.shape))
     if known and few_channels.suits(x, w, group, win):
         return few_channels.correlation(x, w, win)
-    if as_stored and known and group == 1 and stored_weights.suits_rows(x, w, win):
+    if cpu and known and group == 1 and _suits_rows(x, w, win, as_stored):
         return stored_weights.by_rows(x, w, win)
     if known and few_places.suits(x, w, group, win):
         return few_places.correlation(x, w, win)
     return convolution(x, w, group, tuple(win.strides), tuple(win.pads), tuple(win.dilations))
+
+
+def _suits_rows(x: Any, w: Any, win: Window, as_stored: bool) -> bool:
+    return (as_stored and stored_weights.suits_rows(x, w, win)) or stored_weights.suits_short_sound(x, w, win)
 
 
 def suits_library(x: Any, w: Any, group: int, win: Window) -> bool:

@@ -13,6 +13,7 @@ from functools import partial, reduce
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from ..._compat.jax import kept_call
@@ -25,6 +26,12 @@ from .convolution import convolution
 from .depthwise_last import padded_taps
 
 _MANY_TERMS, MANY_PRODUCTS = 49, 3_000_000
+_FEW_PRODUCTS = 600_000
+"""Up to which one thread is faster than two, of which one must be woken.
+
+In us, by one and by two: 24 x 24 x 1 to 4 by 7 x 7 at stride 2 6 and 50, 12 x 12 x 1 to 48 by 3 x 3 7 and 51, 28 x 28
+x 1 to 32 28 and 30, by 5 x 5 41 and 52; 2 times 24 x 24 x 3 to 28 61 and 62.
+"""
 
 
 def suits(x: Any, w: Any, group: int, win: Window) -> bool:
@@ -39,7 +46,18 @@ def correlation(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
     A kernel of its own, or XLA computes it again for each element of a pool that reads it.
     """
-    return kept_call(partial(_sum_of_terms, win=win), x, w)
+    compute = partial(_sum_of_terms, win=win)
+    if x.shape[0] * math.prod(win.positions) * w.size > _FEW_PRODUCTS:
+        return kept_call(compute, x, w)
+    rows = kept_call(lambda x, w: _in_one_loop(compute(x, w)), x, w)
+    return rows[:-1].reshape(x.shape[0], *win.positions, w.shape[-1])
+
+
+def _in_one_loop(y: jax.Array) -> jax.Array:
+    """Rows of `y` and another one; XLA divides no loop among threads that writes into a larger buffer."""
+    rows = y.reshape(-1, y.shape[-1])
+    larger = kept_call(partial(jnp.zeros, (len(rows) + 1, y.shape[-1]), y.dtype))
+    return lax.dynamic_update_slice(larger, rows, (0, 0))
 
 
 def _sum_of_terms(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:

@@ -10,7 +10,9 @@ The weights come turned; XLA drops that when all of them are turned back, and se
 Sounds have one channel, which convolutions use badly. With windows of a few strides, rows take 0.4 to 0.85 of oneDNN's
 time and 0.6 to 1.2 of XLA's: 2 x 16,000 to 160 by 475 at stride 441 0.18, 0.44 and 0.15 ms, to 402 by 400 at stride 160
 0.40, 0.66 and 0.57, 16,000 to 512 by 10 at stride 5 0.32, 0.43 and 0.40; of 20 strides 1.8, 0.93 and 1.3. Where there
-is little to multiply, XLA's convolution is faster: four places of 256 numbers to 258 take 24 us.
+is little to multiply, oneDNN is no choice, and XLA's convolution is faster for few places or short windows (40 random
+shapes, by it and by rows): 3 of 256 numbers to 258 30 and 59 us, 999 of 16 to 129 79 and 103; but 22 of 512 to 257 108
+and 76, 125 of 128 to 32 51 and 23, 494 of 64 to 129 116 and 94.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from .few_places import has_few_places
 _MANY_SLICES = 16
 _MANY_WEIGHTS = 4096
 _FEW_STRIDES, _LONG_WINDOW = 4, 8
+_SOME_PLACES, _LONG_FRAME, _SMALL = 16, 64, 4_000_000
 
 
 def product(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -48,6 +51,13 @@ def suits_sound(x: Any, win: Window) -> bool:
     if line is None or x.shape[-1] != 1 or line.kernel[0] < _LONG_WINDOW:
         return False
     return line.strides[0] > 1 and _blocks(line) <= _FEW_STRIDES
+
+
+def suits_short_sound(x: Any, w: Any, win: Window) -> bool:
+    """The same for a sound that has little to multiply."""
+    places = x.shape[0] * math.prod(win.positions)
+    frames = places >= _SOME_PLACES and win.kernel[-1] >= _LONG_FRAME and places * w.size < _SMALL
+    return frames and suits_sound(x, win)
 
 
 def _line(win: Window) -> Window | None:
