@@ -26,7 +26,7 @@ from .convolution import convolution
 from .depthwise_last import padded_taps
 
 _MANY_TERMS, MANY_PRODUCTS = 49, 3_000_000
-_FEW_PRODUCTS = 600_000
+_FEW_PRODUCTS = 700_000
 """Up to which one thread is faster than two, of which one must be woken.
 
 In us, by one and by two: 24 x 24 x 1 to 4 by 7 x 7 at stride 2 6 and 50, 12 x 12 x 1 to 48 by 3 x 3 7 and 51, 28 x 28
