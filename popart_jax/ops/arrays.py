@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
@@ -103,6 +104,18 @@ def normal_axes(axes: Sequence[int] | np.ndarray, rank: int) -> tuple[int, ...]:
     if len(set(found)) != len(found):
         raise popart_exception(f"axes {list(found)} name a dimension twice")
     return found
+
+
+def merge_axes(x: Any, start: int, stop: int | None = None) -> Any:
+    """Axes from `start` up to `stop` as one. A -1 in `reshape` says nothing where another axis has no elements."""
+    first, last, _ = slice(start, stop).indices(x.ndim)
+    return x.reshape(*x.shape[:first], math.prod(x.shape[first:last]), *x.shape[last:])
+
+
+def split_axis(x: Any, axis: int, parts: int) -> Any:
+    """One axis as two, of `parts` and of what each part has; also of arrays without elements."""
+    at = axis % x.ndim
+    return x.reshape(*x.shape[:at], parts, x.shape[at] // parts, *x.shape[at + 1 :])
 
 
 def one_element(x: Any, what: str) -> Any:

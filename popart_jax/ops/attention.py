@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from . import varying
-from .arrays import Array, onnx_dtype, wrap_indices
+from .arrays import Array, merge_axes, onnx_dtype, split_axis, wrap_indices
 from .registry import OutputCount, lowers
 
 
@@ -20,12 +20,12 @@ def split_heads(x: Any, heads: int | None) -> jax.Array:
         return x
     if not heads or x.shape[-1] % heads:
         raise popart_exception(f"{x.shape[-1]} features can't be divided among {heads} heads.")
-    return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+    return split_axis(x, 2, heads).transpose(0, 2, 1, 3)
 
 
 def merge_heads(x: jax.Array) -> jax.Array:
     """(B, heads, S, D) to (B, S, heads * D)."""
-    return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)
+    return merge_axes(x.transpose(0, 2, 1, 3), 2)
 
 
 def repeat_heads(x: jax.Array, heads: int) -> jax.Array:
@@ -189,7 +189,7 @@ def recurrent_attention(
     if ((decay is not None), (beta is not None)) != needs[update_rule]:
         raise popart_exception(f"update_rule {update_rule!r} needs (decay, beta) = {needs[update_rule]}.")
     q_heads, kv_heads = heads
-    batch, steps, dtype = q.shape[0], q.shape[1], q.dtype
+    batch, dtype = q.shape[0], q.dtype
     k_heads = k.shape[-1] * q_heads // q.shape[-1]  # Qwen3.5 has fewer of them than of values
     q4, k4, v4 = (_by_time(x, n) for x, n in ((q, q_heads), (k, k_heads), (v, kv_heads)))
     forget = None if decay is None else _by_time(decay, kv_heads)
@@ -210,9 +210,9 @@ def recurrent_attention(
 
     last, (ys, states) = varying.scan(step, start.astype(jnp.float32), (q4, k4, v4, forget, rate))
     states = None if states is None else states.astype(kept)
-    return ys.transpose(1, 0, 2, 3).reshape(batch, steps, -1).astype(dtype), last.astype(kept), states
+    return merge_axes(ys.transpose(1, 0, 2, 3), 2).astype(dtype), last.astype(kept), states
 
 
 def _by_time(x: Array, heads: int) -> Array:
     """(B, T, heads * D) as float32 (T, B, heads, D)."""
-    return x.astype(jnp.float32).reshape(*x.shape[:2], heads, -1).swapaxes(0, 1)
+    return split_axis(x.astype(jnp.float32), 2, heads).swapaxes(0, 1)

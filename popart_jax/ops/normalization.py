@@ -13,7 +13,7 @@ from jax import lax
 
 from ..errors import IN_JAX, popart_exception
 from . import primitives
-from .arrays import Array, listed, normal_axes, normal_axis, onnx_dtype, wide
+from .arrays import Array, listed, merge_axes, normal_axes, normal_axis, onnx_dtype, split_axis, wide
 from .gradients import refuse_gradient
 from .kernels import Computation
 from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, ROW_BY_ROW, as_graphcore, as_onnx, gradient, operator
@@ -51,7 +51,7 @@ def _standardise_forward(
 def _standardise_backward(axes: tuple[int, ...], epsilon: float, saved: Any, cotangents: Any) -> tuple[Any]:
     x, mean, inverse = saved
     g, of_mean, of_inverse = cotangents
-    normal, count = (x - mean) * inverse, x.size // mean.size
+    normal, count = (x - mean) * inverse, x.size // max(mean.size, 1)
     along, level = (g * normal).mean(axes, keepdims=True), g.mean(axes, keepdims=True)
     return ((g - level - normal * along) * inverse + (of_mean - of_inverse * jnp.square(inverse) * normal) / count,)
 
@@ -196,7 +196,7 @@ def check_channels(x: Array, groups: int) -> None:
 def group_standardise(x: Array, groups: int, epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Standardise runs of channels; mean and inverse deviation come as (N, groups)."""
     check_channels(x, groups)
-    flat = wide(x).reshape(x.shape[0], groups, -1)
+    flat = merge_axes(split_axis(wide(x), 1, groups), 2)
     normal, mean, inverse = standardise(flat, (2,), epsilon)
     return normal.reshape(x.shape), mean[..., 0], inverse[..., 0]
 

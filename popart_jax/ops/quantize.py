@@ -126,7 +126,7 @@ operator("DynamicQuantizeLinear", MOVES_DATA)
 @lowers("DynamicQuantizeLinear", 11)
 def dynamic_quantize_linear(x: Array, /) -> tuple[Array, Array, Array]:
     """UINT8 data with scale and zero point from the range of the data, 0 included."""
-    low, high = jnp.minimum(jnp.min(x), 0), jnp.maximum(jnp.max(x), 0)
+    low, high = jnp.min(x, initial=0), jnp.max(x, initial=0)
     scale = (high - low) / np.float32(255)
     divisor = jnp.where(scale == 0, jnp.ones_like(scale), scale)
     zero = jnp.clip(jnp.rint(-low / divisor), 0, 255).astype(jnp.uint8)

@@ -16,7 +16,7 @@ from jax import lax
 
 from ..errors import OpError, popart_exception, until_compiled
 from . import varying
-from .arrays import Array
+from .arrays import Array, merge_axes
 from .kernels import Computation
 from .operator import EXPENSIVE, RECURRENT, ROUNDS, gradient, operator
 from .primitives import times_stored
@@ -152,7 +152,7 @@ def rnn_cell(functions: tuple[Activation, ...], clip: float | None) -> Cell:
 
 def project(x: Array, w: Array, bias: Any) -> jax.Array:
     """Input part of all gates for all steps: x (T, N, I) times w (G, I) transposed, plus bias."""
-    y = times_stored(x.reshape(-1, x.shape[-1]), w).reshape(*x.shape[:2], -1)
+    y = times_stored(merge_axes(x, 0, 2), w).reshape(*x.shape[:2], w.shape[0])
     return y if bias is None else y + bias
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import popart_exception
 from ..limits import limits
-from .arrays import Array
+from .arrays import Array, merge_axes
 from .convolution import add_bias, check_groups, check_kernel
 from .operator import operator
 from .registry import Static, lowers
@@ -56,7 +56,7 @@ def cubic_taps(f: jax.Array, a: float = -0.75) -> list[tuple[int, jax.Array]]:
 def interpolate_at(x: Array, coords: list[Array], kernel: Callable[..., Any], place: Place) -> jax.Array:
     """Values of x (N, C, sizes...) at coordinates, one array (N, P) per spatial axis; the result is (N, C, P)."""
     sizes = x.shape[2:]
-    flat = x.reshape(*x.shape[:2], -1)
+    flat = merge_axes(x, 2)
     per_axis: list[list[tuple[Any, jax.Array]]] = []
     for axis, c in enumerate(coords):
         base = jnp.floor(jax.lax.stop_gradient(c))
@@ -107,7 +107,7 @@ def grid_sample(
     borders = [(0.0, n - 1.0) if align_corners else (-0.5, n - 0.5) for n in sizes]
     coords: list[Array] = []
     for axis, (size, border) in enumerate(zip(sizes, borders, strict=True)):
-        c = grid[..., len(sizes) - 1 - axis].reshape(grid.shape[0], -1)
+        c = merge_axes(grid[..., len(sizes) - 1 - axis], 1)
         c = (c + 1) / 2 * (size - 1) if align_corners else ((c + 1) * size - 1) / 2
         c = jnp.round(c) if mode == "nearest" else c
         outside = (c < border[0]) | (c > border[1])
@@ -161,13 +161,13 @@ def deform_conv(
         if given is not None and given.shape != wanted:
             raise popart_exception(f"DeformConv: {name} of shape {list(given.shape)}; expected {list(wanted)}")
     moved = offset.reshape(x.shape[0] * offset_group, taps_, rank, prod(outs))
-    coords = [(moved[:, :, d] + _tap_positions(win, d)).reshape(moved.shape[0], -1) for d in range(rank)]
+    coords = [merge_axes(moved[:, :, d] + _tap_positions(win, d), 1) for d in range(rank)]
     split = x.reshape(x.shape[0] * offset_group, x.shape[1] // offset_group, *x.shape[2:])
     sampled = interpolate_at(split, coords, linear_taps, zeros_outside(x.shape[2:]))
-    sampled = sampled.reshape(x.shape[0], offset_group, -1, taps_, prod(outs))
+    sampled = sampled.reshape(x.shape[0], offset_group, split.shape[1], taps_, prod(outs))
     if mask is not None:
         sampled = sampled * mask.reshape(x.shape[0], offset_group, 1, taps_, prod(outs))
-    columns = sampled.reshape(x.shape[0], group, -1, taps_, prod(outs))
+    columns = sampled.reshape(x.shape[0], group, x.shape[1] // group, taps_, prod(outs))
     kernels = w.reshape(group, -1, w.shape[1], taps_)
     y = jnp.einsum("ngckp,gmck->ngmp", columns, kernels).reshape(x.shape[0], w.shape[0], *outs)
     return add_bias(y.astype(x.dtype), b)
@@ -196,8 +196,8 @@ def col2im(
 
     def blocks(image: jax.Array) -> jax.Array:
         padded = jnp.pad(image, ((0, 0), (0, 0), *win.pads))
-        return jnp.stack([t.reshape(*t.shape[:2], -1) for t in taps(padded, win)], axis=2)
+        return jnp.stack([merge_axes(t, 2) for t in taps(padded, win)], axis=2)
 
     template = jax.ShapeDtypeStruct((x.shape[0], channels, *sizes), x.dtype)
-    columns = jnp.asarray(x).reshape(x.shape[0], channels, prod(win.kernel), -1)
+    columns = jnp.asarray(x).reshape(x.shape[0], channels, prod(win.kernel), prod(win.positions))
     return cast("jax.Array", jax.linear_transpose(blocks, template)(columns)[0])

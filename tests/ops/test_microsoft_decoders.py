@@ -211,3 +211,9 @@ def test_inputs_that_the_schema_lets_out_in_the_middle() -> None:
 def test_a_missing_operand_is_named() -> None:
     with pytest.raises(popart_exception, match=r"it lacks input 8 \(w_scale\)"):
         run("DynamicQuantizeLSTM", [f32(4, 1, 3), u8(1, 3, 20), u8(1, 5, 20)], domain="com.microsoft", hidden_size=5)
+
+
+def test_weights_of_experts_in_the_other_order_are_refused() -> None:
+    turned = [x if x is None or x.ndim < 3 else x.swapaxes(1, 2) for x in EXPERTS]
+    with pytest.raises(popart_exception, match=r"\(experts, out, in\) for 8 features; got fc1 \[4, 8, 16\]"):
+        run("MoE", turned, domain="com.microsoft", k=2)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...ops import varying
+from ...ops.arrays import merge_axes, split_axis
 from ...ops.kernels import IPU, platform
 from .canonical_convolution import Layout, Pads, canonical_convolution, layout
 
@@ -56,14 +57,14 @@ def _grouped(
         return in_pieces(x, w, group, together, strides, pads, dilations)
 
     def exact(x: jax.Array, w: jax.Array) -> jax.Array:
-        data = jnp.moveaxis(x.reshape(*x.shape[:-1], group, -1), -2, 0)
-        kernels = jnp.moveaxis(w.reshape(*w.shape[:-1], group, -1), -2, 0)
+        data = jnp.moveaxis(split_axis(x, -1, group), -2, 0)
+        kernels = jnp.moveaxis(split_axis(w, -1, group), -2, 0)
 
         def of_group(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
             return convolution(pair[0], pair[1], 1, strides, pads, dilations)
 
         found = cast("jax.Array", lax.map(of_group, (data, kernels)))
-        return jnp.moveaxis(found, 0, -2).reshape(*found.shape[1:-1], -1)
+        return merge_axes(jnp.moveaxis(found, 0, -2), -2)
 
     def fast(x: jax.Array, w: jax.Array) -> jax.Array:
         return in_pieces(x, w, group, together, strides, pads, dilations)

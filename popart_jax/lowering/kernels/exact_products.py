@@ -8,13 +8,13 @@ Convolutions are products of the kernel's taps: other algorithms do not keep who
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ...ops.arrays import merge_axes, split_axis
 from ...ops.windows import Window, taps
 from .depthwise_last import with_channels
 
@@ -45,9 +45,9 @@ def correlation(x: Any, w: Any, group: int, win: Window) -> jax.Array:
     """INT32 correlation of integers of at most 255: x (N, ..., C) with w (..., C/group, M)."""
     data = jnp.pad(x, ((0, 0), *win.pads, (0, 0)))
     found = jnp.stack(taps(data, with_channels(win, x.shape[-1])), -2)
-    grouped = found.reshape(*found.shape[:-1], group, -1).swapaxes(-3, -2)  # (N, ..., group, taps, C/group)
-    columns = grouped.reshape(*grouped.shape[:-2], -1)
-    kernels = w.reshape(math.prod(w.shape[:-1]), group, -1).swapaxes(0, 1)  # (group, taps * C/group, M/group)
+    grouped = split_axis(found, -1, group).swapaxes(-3, -2)  # (N, ..., group, taps, C/group)
+    columns = merge_axes(grouped, -2)
+    kernels = split_axis(merge_axes(w, 0, -1), 1, group).swapaxes(0, 1)  # (group, taps * C/group, M/group)
     places = columns.shape[:-2]
-    rows = columns.reshape(-1, group, columns.shape[-1]).swapaxes(0, 1)
-    return product(rows, kernels).swapaxes(0, 1).reshape(*places, -1)
+    rows = merge_axes(columns, 0, -2).swapaxes(0, 1)
+    return product(rows, kernels).swapaxes(0, 1).reshape(*places, w.shape[-1])

@@ -23,6 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ...ops.arrays import merge_axes
 from ...ops.primitives import times_turned
 from ...ops.windows import Window, taps
 from .depthwise_last import with_channels
@@ -77,7 +78,7 @@ def by_rows(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
         return flat.reshape(*x.shape[:-2], *flat.shape[-2:])
     padded = jnp.pad(x, ((0, 0), *win.pads, (0, 0)))
     slices = _frames(padded, win) if _blocks(win) < math.prod(win.kernel) else _windows(padded, win)
-    return product(slices.reshape(*slices.shape[: len(win.kernel) + 1], -1), w)
+    return product(merge_axes(slices, len(win.kernel) + 1), w)
 
 
 def _windows(x: jax.Array, win: Window) -> jax.Array:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ...ops.arrays import lowest
+from ...ops.arrays import lowest, merge_axes
 from ...ops.gradients import may_be_computed_again, pulled_back
 from ...ops.kernels import IPU, XLA
 from ...ops.pooling import fold_windows, padded, share_gradient
@@ -145,7 +145,7 @@ def _interleave(parts: Any, strides: tuple[int, ...], nothing: jax.Array, lead: 
     if len(pieces) == 1:
         return pieces[0]
     joined = jnp.stack(pieces, lead + axis + 1)
-    return joined.reshape(*joined.shape[: lead + axis], -1, *joined.shape[lead + axis + 2 :])
+    return merge_axes(joined, lead + axis, lead + axis + 2)
 
 
 def _tiles(win: Window, sizes: tuple[int, ...]) -> bool:

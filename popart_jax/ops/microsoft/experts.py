@@ -65,6 +65,11 @@ def mixture(
     if use_sparse_mixer:
         raise popart_exception("MoE with use_sparse_mixer is not supported; export the model without it.")
     tokens, (fc1, fc2, fc3) = x.reshape(-1, x.shape[-1]), layers
+    if fc1[0].shape[-1] != x.shape[-1] or fc2[0].shape[1] != x.shape[-1]:
+        raise popart_exception(
+            f"Weights of experts are (experts, out, in) for {x.shape[-1]} features; got fc1 {list(fc1[0].shape)}, fc2 "
+            f"{list(fc2[0].shape)}.\n  fix: transpose those of early files, which may be (experts, in, out)."
+        )
     first, second = _dense(tokens, *fc1), None if fc3[0] is None else _dense(tokens, *fc3)
     if activation_type == "swiglu":
         hidden = _swiglu(first, second, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit)

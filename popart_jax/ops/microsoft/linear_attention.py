@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ...errors import popart_exception
-from ..arrays import Array
+from ..arrays import Array, merge_axes
 from ..attention import recurrent_attention
 from ..convolution import causal_conv
 from ..normalization import wide
@@ -56,7 +56,7 @@ def causal_conv_with_state(
     trailing = x.shape[2:]
 
     def first(a: Any) -> Any:  # (B, T, ...) to (B, C, T)
-        return a.reshape(*a.shape[:2], -1).swapaxes(1, 2) if channels_last else a
+        return merge_axes(a, 2).swapaxes(1, 2) if channels_last else a
 
     def back(a: Any) -> Any:
         return a.swapaxes(1, 2).reshape(a.shape[0], a.shape[2], *trailing) if channels_last else a

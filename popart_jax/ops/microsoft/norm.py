@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...errors import popart_exception
-from ..arrays import Array
+from ..arrays import Array, split_axis
 from ..normalization import group_standardise, rms_norm, standardise, wide
 from ..registry import Gap, lowers
 from . import DOMAIN
@@ -96,7 +96,7 @@ def skip_group_norm(
     x: Array, gamma: Array, beta: Array, skip: Array, bias: Array | None = None, /, *, activation: str, groups: int,
     channels_last: int = 1, epsilon: float = 1e-5,
 ) -> tuple[Array, Array]:  # fmt: skip
-    shaped = skip.reshape(x.shape[0], 1, 1, -1) if skip.ndim == 2 else skip
+    shaped = skip[:, None, None] if skip.ndim == 2 else skip
     total = x + shaped + (0 if bias is None else bias)
     y = group_norm(
         total, gamma, beta, activation=activation, groups=groups, channels_last=channels_last, epsilon=epsilon
@@ -110,7 +110,7 @@ def gated_rms_norm(x: Array, scale: Array, gate: Array, /, *, activation: str = 
     known = {"silu": jax.nn.silu, "swish": jax.nn.silu, "sigmoid": jax.nn.sigmoid}
     if activation not in known:
         raise popart_exception(f"GatedRMSNorm activation {activation!r} is unknown; expected one of {sorted(known)}.")
-    normal, _ = _rms(x.reshape(*x.shape[:-1], -1, scale.shape[0]), epsilon)
+    normal, _ = _rms(split_axis(x, -1, x.shape[-1] // scale.shape[0]), epsilon)
     return ((normal * wide(scale)).reshape(x.shape) * known[activation](wide(gate))).astype(x.dtype)
 
 
@@ -119,7 +119,7 @@ def branchwise_rms_norm(
     x: Array, scale: Array | None = None, /, *, epsilon: float = 1e-5, num_branches: int = 0
 ) -> Array:
     """RMS norm of every branch by itself: the last two axes are branch and feature, or one flat axis of both."""
-    grouped = x.reshape(*x.shape[:-1], num_branches, -1) if num_branches else x
+    grouped = split_axis(x, -1, num_branches) if num_branches else x
     normal, _ = _rms(grouped, epsilon)
     if scale is not None:
         normal = normal * wide(scale.reshape(grouped.shape[-2:] if scale.size > grouped.shape[-1] else -1))
