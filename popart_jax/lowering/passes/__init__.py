@@ -25,7 +25,7 @@ PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
     "kept values": keep_values,
 }
 """The rewrites in order; each takes a graph and the names of protected tensors, and returns whether it changed it."""
-FOR_CPUS = frozenset({"shared relu"})
+FOR_CPUS = frozenset({"shared relu", "kept values"})
 """Those that help XLA:CPU alone. Convolutions are computed with channels last on GPUs too, where cuDNN prefers it."""
 
 
