@@ -100,11 +100,11 @@ class Ready:
     def __call__(self, inputs: Any) -> Any:
         """The inputs, with those converted that are not arrays of the declared types.
 
-        Raises popart_exception for inputs that `check_inputs` refuses, and texts.
+        Raises popart_exception for inputs that `as_mapping` or `check_inputs` refuses, and texts.
         """
-        if not isinstance(inputs, Mapping):
+        if isinstance(inputs, jax.Array):
             return inputs
-        given = cast("Mapping[str, Any]", inputs)
+        given = dict(as_mapping(self._graph, inputs))
         if all(self._is_fine(name, x) for name, x in given.items()):
             return given
         with self._precision():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 
 import jax
 import numpy as np
@@ -115,3 +117,13 @@ def test_a_fixed_batch_takes_others_in_groups_of_its_size() -> None:
         with pytest.raises(popart.popart_exception, match="declares") as refused:
             call(parameters, other.astype(np.float32))
         assert "vmap" not in str(refused.value)
+
+
+@pytest.mark.filterwarnings("ignore:The model has no trainable parameters")
+def test_compiled_functions_take_one_array_as_the_function_does() -> None:
+    fn, params = popart.to_jax(model("g (float[N,6] x) => (float[N,6] y) { y = Add(x, x) }"))
+    kinds = [BASE.astype(">f4"), BASE.tolist(), MappingProxyType({"x": BASE}), np.ma.array(BASE)]
+    for given, call in itertools.product(kinds, [fn, fn.jit]):
+        np.testing.assert_array_equal(call(params, given)["y"], BASE * 2)
+    for given in kinds:
+        np.testing.assert_array_equal(fn.with_weights(params)(given)["y"], BASE * 2)
