@@ -1,11 +1,13 @@
-"""What XLA makes of the board's programs for a GPU, on a machine without one.
+"""What XLA makes of the board's programs for a GPU or TPU, on a machine without one.
 
-    python -m benchmarks.gpu_programs [--only TEXT ...] [--batch SIZE ...] [--training]
+    python -m benchmarks.compiled_for gpu [--only TEXT ...] [--batch SIZE ...] [--training]
+    python -m benchmarks.compiled_for tpu ...
 
-JAX's CUDA plugin compiles for a device that it is told of, here an H200: ``pip install --no-deps jax-cuda13-plugin
-jax-cuda13-pjrt`` of JAX's own version. The table has kernels and MB of temporary memory of our program and of the one
-by hand. XLA measures nothing there, so that on a GPU it may choose other kernels for products. A program at which XLA
-ends the process has no row of numbers.
+The plug-ins compile for a device that they are told of, an H200 and a TPU v5e. They are not installed with us; those of
+JAX's own version are ``pip install --no-deps jax-cuda13-plugin jax-cuda13-pjrt`` and ``pip install libtpu requests``.
+The table has MB of temporary memory of our program and of the one by hand, for a GPU the number of kernels, for a TPU
+millions of cycles as XLA estimates them, a loop's body once. For a GPU XLA measures nothing here; on one it may choose
+other kernels for products. A program at which XLA ends the process has no numbers. For a TPU it takes minutes.
 """
 
 from __future__ import annotations
@@ -48,7 +50,13 @@ platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 12 }
 device_description_str: "sm_90a"
 """
+_DEVICES = {
+    "gpu": {"platform": "cuda", "topology_name": "", "target_config": _H200, "topology": "1x1x1"},
+    "tpu": {"platform": "tpu", "topology_name": "v5e:2x2"},
+}
+_SHOWN = {"gpu": ("kernels", "MB"), "tpu": ("MB", "Mcycles")}
 _KERNEL = re.compile(r" = (?:\([^=]*?\)|\S+) (?:fusion|custom-call|sort|fft)\(")
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
 class _Traced(Exception):
@@ -85,29 +93,36 @@ def program(name: str, batch: int, side: str, trains: bool) -> tuple[Any, Any, t
     return jitted.__wrapped__, [state, data.x, data.y], (0,)
 
 
-def compiled(name: str, batch: int, side: str, trains: bool) -> dict[str, float]:
-    """Kernels and temporary memory [MB] of one program."""
-    topology = topologies.get_topology_desc("", platform="cuda", target_config=_H200, topology="1x1x1")
-    place = jax.sharding.SingleDeviceSharding(cast("Any", topology).devices[0])
+def compiled(platform: str, name: str, batch: int, side: str, trains: bool) -> dict[str, float]:
+    """Kernels, temporary memory [MB] and estimated cycles [millions] of one program."""
+    topology: Any = topologies.get_topology_desc(**_DEVICES[platform])
+    place = jax.sharding.SingleDeviceSharding(topology.devices[0])
     jax.config.update("jax_default_matmul_precision", "highest")
-    with tracing_for("gpu"):
+    with tracing_for(platform):
         function, arguments, donated = program(name, batch, side, trains)
 
     def typed(x: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=place)
 
     specs = jax.tree.map(typed, list(arguments))
-    with tracing_for("gpu"):
+    with tracing_for(platform):
         jitted = jax.jit(function, out_shardings=place, donate_argnums=donated)
         made = cast("Any", jitted.lower(*specs).compile())
-    memory = made.memory_analysis()
-    return {"kernels": len(_KERNEL.findall(made.as_text())), "MB": memory.temp_size_in_bytes / 1e6}
+    text, memory = made.as_text(), made.memory_analysis()
+    cycles = sum(map(int, _CYCLES.findall(text)))
+    return {"kernels": len(_KERNEL.findall(text)), "MB": memory.temp_size_in_bytes / 1e6, "Mcycles": cycles / 1e6}
 
 
-def in_a_process(name: str, batch: int, side: str, trains: bool) -> dict[str, float] | None:
+def in_a_process(platform: str, name: str, batch: int, side: str, trains: bool) -> dict[str, float] | None:
     """The same in a process of its own; None where XLA ended it."""
-    one = [sys.executable, "-m", __spec__.name, "--one", name, str(batch), side, str(int(trains))]
-    done = subprocess.run(one, env={**os.environ, "JAX_PLATFORMS": "cpu"}, capture_output=True, text=True, check=False)
+    one = [sys.executable, "-m", __spec__.name, platform, "--one", name, str(batch), side, str(int(trains))]
+    done = subprocess.run(
+        one,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode < 0:
         return None
     if done.returncode:
@@ -118,6 +133,7 @@ def in_a_process(name: str, batch: int, side: str, trains: bool) -> dict[str, fl
 def main() -> int:
     """Print the table; the exit status counts our programs at which XLA ended the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("platform", choices=_DEVICES)
     parser.add_argument("--only", nargs="+", default=list(NETWORKS), help="networks")
     parser.add_argument("--batch", type=int, nargs="+", default=[64])
     parser.add_argument("--training", action="store_true", help="training steps in place of inference")
@@ -125,14 +141,15 @@ def main() -> int:
     given = parser.parse_args()
     if given.one:
         name, batch, side, trains = given.one
-        print(json.dumps(compiled(name, int(batch), side, bool(int(trains)))))
+        print(json.dumps(compiled(given.platform, name, int(batch), side, bool(int(trains)))))
         return 0
-    table, ended = Table("program", "kernels", "by hand", "MB", "by hand"), 0
+    table, ended = Table("program", *(x for key in _SHOWN[given.platform] for x in (key, "by hand"))), 0
     for name in given.only:
         for batch in given.batch:
-            mine, hand = (in_a_process(name, batch, side, given.training) for side in ("ours", "hand"))
+            mine, hand = (in_a_process(given.platform, name, batch, side, given.training) for side in ("ours", "hand"))
             ended += mine is None
-            cells = (f"{x[key]:.0f}" if x else "XLA ended" for key in ("kernels", "MB") for x in (mine, hand))
+            shown = _SHOWN[given.platform]
+            cells = (f"{x[key]:.3g}" if x else "XLA ended" for key in shown for x in (mine, hand))
             table.add_row(f"{name} b{batch}", *cells)
     Console(width=100).print(table)
     return ended
