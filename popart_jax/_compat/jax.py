@@ -261,6 +261,15 @@ def kept_call(function: Callable[..., R], *operands: Any) -> R:
         return cast("R", jax.jit(merged_inside)(*operands))
 
 
+def computed_once(x: R) -> R:
+    """The operand, which XLA:CPU computes before its readers, and not again in each of them."""
+    return kept_call(_same, x)
+
+
+def _same(x: R) -> R:
+    return x
+
+
 def is_kept(equation: Any) -> bool:
     """Whether an equation is the call that `kept_call` makes."""
     labels: Mapping[str, Any] = getattr(equation.ctx, "xla_metadata", None) or {}

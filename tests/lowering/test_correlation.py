@@ -216,6 +216,26 @@ def test_few_filters_a_group_are_left_to_xla():
     assert not suits_library(x, jax.ShapeDtypeStruct((3, 3, 1, 640), np.float32), 64, win)
 
 
+@ON_CPUS
+@pytest.mark.parametrize(
+    ("data", "weights", "group", "by_library"),
+    [
+        ((1, 128, 15, 12), (7, 1, 12, 12), 1, True),  # few filters over many places
+        ((1, 128, 15, 12), (7, 1, 12, 16), 1, False),
+        ((1, 112, 112, 32), (1, 1, 32, 16), 1, False),  # fewer results than operands
+        ((1, 112, 112, 16), (1, 1, 16, 32), 1, True),
+        ((1, 80, 80, 144), (3, 3, 1, 144), 144, False),
+        ((1, 80, 80, 144), (5, 5, 1, 144), 144, True),
+        ((1, 200, 152, 64), (3, 3, 1, 64), 64, True),  # a large map
+    ],
+)
+def test_which_layers_are_the_librarys(data, weights, group, by_library):
+    pads = [k // 2 for k in weights[:2]] * 2
+    win = window(data[1:-1], weights[:2], (1, 1), (1, 1), pads, "NOTSET")
+    x, w = (jax.ShapeDtypeStruct(shape, np.float32) for shape in (data, weights))
+    assert suits_library(x, w, group, win) == by_library
+
+
 CHAIN = """<ir_version: 8, opset_import: ["": 17]> g(float[1,3,64,64] x) => (float[1,32,64,64] y) {
 a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) c = Conv<pads=[1,1,1,1]>(b, v)
 d = Sigmoid(c) e = Mul(c, d) f = Neg(e) y = Exp(f)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..._compat.jax import is_symbolic_dim, kept_call
+from ..._compat.jax import computed_once, is_symbolic_dim
 from ...ops.arrays import Array
 from ...ops.convolution import check_bias, check_groups, check_kernel, check_transposed, popart_padding, transposed
 from ...ops.float8_products import has_float8, of_float8
@@ -141,16 +141,12 @@ _LARGE = 2048
 """Elements from which a kernel more costs less than computing them again."""
 
 
-def _same(x: Array) -> Array:
-    return x
-
-
 @lowers("Kept", domain=DOMAIN)
 @with_jvp()
 def kept(x: Array, /):
     """The operand, which XLA:CPU computes once for all readers."""
     large = not any(map(is_symbolic_dim, x.shape)) and x.size >= _LARGE
-    return kept_call(_same, x) if large and platform() == "cpu" else x
+    return computed_once(x) if large and platform() == "cpu" else x
 
 
 @kept.defjvp

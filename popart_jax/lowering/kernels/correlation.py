@@ -74,6 +74,11 @@ In us, XLA's product and the library (AMD EPYC, 40 layers of random shapes): 112
 144 to 24 262 and 345, 72 x 112 x 128 to 12 314 and 533, 224 x 112 x 96 to 48 1,165 and 1,052; but 112 x 112 x 16 to 96
 501 and 266, 120 x 160 x 8 to 64 409 and 234.
 """
+_NARROW, _SOME_PLACES, _MANY_OF_NARROW = 12, 1000, 1_500_000
+"""The same for maps of some size with few filters, which XLA's convolution pads: 0.57 to 0.97 in 12 layers.
+
+128 x 15 x 12 to 12 by 7 x 1 takes 219 us by XLA and 151 by the library, 80 x 40 x 12 to 12 by 5 x 3 336 and 191.
+"""
 _FEW_FILTERS = 8
 """Below, the library multiplies vectors that are mostly padding."""
 _MANY_TIMES = 4
@@ -127,7 +132,7 @@ def suits_library(x: Any, w: Any, group: int, win: Window) -> bool:
     """
     places, depthwise_ = x.shape[0] * math.prod(win.positions), is_depthwise(x, w, group, win)
     least = _MANY_FOR_PRODUCTS if _is_pointwise(group, win) else _MANY_PLACES
-    products = _many_by_channel(x, win) if depthwise_ else _many_products(w, group, win)
+    products = _many_by_channel(x, win) if depthwise_ else _many_products(x, w, group, win)
     enough = places >= least and places * w.size >= products
     several = group == 1 or w.shape[-2] > 1
     wide = depthwise_ or _is_of_images(w, group) or (w.shape[-1] // group >= _FEW_FILTERS and several)
@@ -140,7 +145,7 @@ def _many_by_channel(x: Any, win: Window) -> float:
     return _MANY_OF_LARGE_MAPS if math.prod(x.shape) >= _LARGE_MAP else _MANY_BY_CHANNEL / math.prod(win.kernel)
 
 
-def _many_products(w: Any, group: int, win: Window) -> int:
+def _many_products(x: Any, w: Any, group: int, win: Window) -> int:
     """Multiplications from which oneDNN computes a convolution faster that is not by channel."""
     *kernel, channels, filters = w.shape
     if _is_pointwise(group, win) and filters < channels:
@@ -149,6 +154,8 @@ def _many_products(w: Any, group: int, win: Window) -> int:
         return _MANY_PRODUCTS
     if _is_of_images(w, group):
         return _MANY_OF_IMAGES if filters <= 16 or (channels == 3 and filters <= 32) else few_channels.MANY_PRODUCTS
+    if filters <= _NARROW and x.shape[0] * math.prod(win.positions) >= _SOME_PLACES:
+        return _MANY_OF_NARROW
     return _MANY_OVER_MAPS if channels > 1 else _MANY_PRODUCTS
 
 
