@@ -150,5 +150,5 @@ def kept(x: Array, /):
 
 
 @kept.defjvp
-def _(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+def _(primals: Any, tangents: Any) -> tuple[Array, jax.Array]:
     return kept(*primals), tangents[0]

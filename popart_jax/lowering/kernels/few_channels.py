@@ -46,17 +46,16 @@ def correlation(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
     A kernel of its own, or XLA computes it again for each element of a pool that reads it.
     """
-    compute = partial(_sum_of_terms, win=win)
     if x.shape[0] * math.prod(win.positions) * w.size > _FEW_PRODUCTS:
-        return kept_call(compute, x, w)
-    rows = kept_call(lambda x, w: _in_one_loop(compute(x, w)), x, w)
+        return kept_call(partial(_sum_of_terms, win=win), x, w)
+    rows = kept_call(partial(_in_one_loop, win=win), x, w)
     return rows[:-1].reshape(x.shape[0], *win.positions, w.shape[-1])
 
 
-def _in_one_loop(y: jax.Array) -> jax.Array:
-    """Rows of `y` and another one; XLA divides no loop among threads that writes into a larger buffer."""
-    rows = y.reshape(-1, y.shape[-1])
-    larger = kept_call(partial(jnp.zeros, (len(rows) + 1, y.shape[-1]), y.dtype))
+def _in_one_loop(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
+    """Rows of the result and another one; XLA divides no loop among threads that writes into a larger buffer."""
+    rows = _sum_of_terms(x, w, win).reshape(-1, w.shape[-1])
+    larger = kept_call(partial(jnp.zeros, (len(rows) + 1, w.shape[-1]), rows.dtype))
     return lax.dynamic_update_slice(larger, rows, (0, 0))
 
 
