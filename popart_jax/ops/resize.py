@@ -14,6 +14,7 @@ from ..errors import IN_JAX, OpError, popart_exception, until_compiled
 from ..limits import limits
 from .arrays import Array
 from .gradients import gradient_of, refuse_gradient
+from .kernels import Computation
 from .operator import PER_SAMPLE, ROUNDS, as_graphcore, operator
 from .registry import Static, Training, lowers
 from .symbols import as_size, is_symbol
@@ -136,7 +137,9 @@ def _pick(x: Array, index: np.ndarray, axis: int) -> jax.Array:
     return jnp.take(x, index, axis=axis)
 
 
-def _blend(x: Array, matrix: np.ndarray, axis: int) -> jax.Array:
+@Computation
+def blend(x: jax.Array, matrix: np.ndarray, axis: int) -> jax.Array:
+    """The product of `matrix` (out, in), known while tracing, with one axis of x."""
     return jnp.moveaxis(jnp.tensordot(x, jnp.asarray(matrix, x.dtype), ((axis,), (1,))), -1, axis)
 
 
@@ -151,7 +154,10 @@ def interpolate(x: Array, axes: Sequence[Axis], rule: Rule) -> Array:
     smooth = rule.mode != "nearest"
     y = x.astype(jnp.promote_types(dtype, jnp.float32)) if smooth else x
     for at in axes:
-        y = _blend(y, weights(rule, at), at.axis) if smooth else _pick(y, nearest_indices(rule, at), at.axis)
+        if smooth:
+            y = blend(jnp.asarray(y), weights(rule, at), at.axis)
+        else:
+            y = _pick(y, nearest_indices(rule, at), at.axis)
         where = positions(rule, at)
         outside.append((at.axis, (where < 0) | (where > at.size - 1)))
     if rule.coordinates == "tf_crop_and_resize":

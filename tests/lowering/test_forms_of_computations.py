@@ -18,6 +18,7 @@ from popart_jax.ops.kernels import IPU, Computation, platform, tracing_for
 from popart_jax.ops.normalization import group_standardise
 from popart_jax.ops.pooling import fold_windows, max_pool_values, share_gradient
 from popart_jax.ops.recurrent import lstm_scan
+from popart_jax.ops.resize import Axis, Rule, blend, weights
 from popart_jax.ops.windows import Window, window
 
 RANDOM = np.random.default_rng(0)
@@ -185,3 +186,35 @@ def test_dilated_maxima_are_priced_with_their_gradient():
     with tracing_for(IPU):
         found = jax.grad(lambda x: max_pool_values(x, WINDOWS["dilated"], True).sum())(x)
     np.testing.assert_allclose(found, jax.grad(lambda x: max_pool_values(x, WINDOWS["dilated"], True).sum())(x))
+
+
+INTERPOLATIONS = [
+    ("linear", "half_pixel", 6, 13), ("linear", "align_corners", 7, 3), ("linear", "asymmetric", 1, 4),
+    ("cubic", "half_pixel", 6, 9),
+]  # fmt: skip
+
+
+def interpolation(mode: str, coordinates: str, size: int, out: int) -> np.ndarray:
+    return weights(Rule(mode, coordinates), Axis(1, size, out, out / size, (0.0, 1.0)))
+
+
+@pytest.mark.parametrize("how", INTERPOLATIONS)
+def test_interpolation(how: tuple[str, str, int, int]) -> None:
+    matrix = interpolation(*how)
+    with jax.enable_x64(True):
+        x = jnp.asarray(RANDOM.normal(size=(2, how[2], 3)))
+        same(blend, lambda fn: lambda x: fn(x, matrix, 1), x)
+        ahead, back = (turn(lambda x: blend(x, matrix, 1))(x) for turn in (jax.jacfwd, jax.jacrev))
+        np.testing.assert_allclose(ahead, back, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("how", INTERPOLATIONS[:3])
+def test_linear_interpolation_keeps_to_its_taps(how: tuple[str, str, int, int], value: float) -> None:
+    matrix = interpolation(*how)
+    x = np.ones((1, how[2], 1), np.float32)
+    x[0, how[2] // 2] = value
+    found = np.asarray(jax.jit(lambda x: blend(x, matrix, 1))(x))[0, :, 0]
+    reached = matrix[:, how[2] // 2] != 0
+    np.testing.assert_array_equal(found[reached], np.full(reached.sum(), value, np.float32))
+    np.testing.assert_allclose(found[~reached], 1, rtol=1e-6)

@@ -18,6 +18,7 @@ MODULES = {
 }
 """Operators by the module that translates them."""
 FORMS = {
+    "blending": "blend",
     "depthwise": "convolve",
     "group_norm": "group_standardise",
     "integers": "integer_convolution integer_product",
