@@ -49,9 +49,7 @@ def share_gradient(x: jax.Array, y: jax.Array, g: jax.Array, win: Window, ties: 
         return taps(padded(v, win, lowest(v.dtype)), win)
 
     found, back = cast("tuple[list[jax.Array], Callable[..., Any]]", jax.vjp(windows, x))
-    first = None
-    if not ties or may_be_computed_again(x):
-        first = _first_largest(found, np.int32(-1) if ties else _first_inside(win, x.shape))
+    first = first_maxima(found, x, win, ties)
 
     def is_hit(i: int, tap: jax.Array) -> jax.Array:
         if not ties:
@@ -60,6 +58,13 @@ def share_gradient(x: jax.Array, y: jax.Array, g: jax.Array, win: Window, ties: 
 
     hits = (is_hit(i, tap) for i, tap in enumerate(found))
     return back([jnp.where(hit, g, 0) for hit in hits])[0]
+
+
+def first_maxima(found: Sequence[jax.Array], x: jax.Array, win: Window, ties: bool) -> jax.Array | None:
+    """Which of the taps of `x` is the first maximum of each window; None if comparing with the maximum is enough."""
+    if ties and not may_be_computed_again(x):
+        return None
+    return _first_largest(found, np.int32(-1) if ties else _first_inside(win, x.shape))
 
 
 def _first_largest(found: Sequence[jax.Array], otherwise: np.ndarray | np.int32) -> jax.Array:

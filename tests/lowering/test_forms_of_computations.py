@@ -21,6 +21,8 @@ from popart_jax.ops.recurrent import lstm_scan
 from popart_jax.ops.resize import Axis, Rule, blend, weights
 from popart_jax.ops.windows import Window, window
 
+from ..platforms import ON_CPUS
+
 RANDOM = np.random.default_rng(0)
 WINDOWS = {
     "padded": window((9, 8), (3, 3), (2, 2), (1, 1), (1, 0, 0, 1)),
@@ -127,6 +129,29 @@ def test_maxima_of_windows(name: str, special: float):
     x = jnp.asarray(RANDOM.normal(size=(2, 3, 9, 8))).at[1, 2, 4, 4:6].set(special)
     given = (WINDOWS[name], lowest(x.dtype), jnp.maximum, lax.max)
     np.testing.assert_array_equal(*ways(fold_windows, lambda fold: lambda x: fold(x, *given), x))
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("special", [0.0, -np.inf])
+def test_the_first_of_equal_maxima_gets_the_gradient(name: str, special: float):
+    win = WINDOWS[name]
+    x = jnp.asarray(RANDOM.integers(0, 3, (2, 3, 9, 8)), jnp.float32).at[:, :, 2:5, 3:7].set(special)
+    y = fold_windows(x, win, lowest(x.dtype), jnp.maximum, lax.max)
+    g = jnp.asarray(RANDOM.normal(size=y.shape), jnp.float32)
+    found = jax.jit(lambda x, y, g: share_gradient(x, y, g, win, False))(x, y, g)
+    wanted = jax.jit(lambda x, y, g: share_gradient.plain(x, y, g, win, False))(x, y, g)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@ON_CPUS
+def test_gradients_of_strided_maxima_are_not_dilated():
+    """An array with zeros between the gradients for each tap takes four times as long."""
+    x = jnp.ones((1, 1, 16, 16))
+    win = window((16, 16), (3, 3), (2, 2), (1, 1), (1, 1, 1, 1))
+    jaxpr = jax.make_jaxpr(jax.grad(lambda x: max_pool_values(x, win, True).sum()))(x).jaxpr
+    paddings = [eqn.params["padding_config"] for eqn in jaxpr.eqns if eqn.primitive.name == "pad"]
+    assert paddings
+    assert not any(between for one in paddings for _, _, between in one)
 
 
 @pytest.mark.parametrize("name", WINDOWS)

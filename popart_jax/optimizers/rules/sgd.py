@@ -214,4 +214,5 @@ class CombinedSGD(_Base):
 
 
 def _decay_of_initial_weight(w0: np.ndarray, scalars: Mapping[str, np.float32]) -> np.ndarray:
-    return np.asarray(scalars["scaledWeightDecay1"] * np.asarray(w0, np.float32))
+    factor = scalars["scaledWeightDecay1"]
+    return np.asarray(factor * np.asarray(w0, np.float32)) if factor else zeros(w0, scalars)

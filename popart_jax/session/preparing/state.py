@@ -65,7 +65,7 @@ def _everybody(weights: Mapping[str, HostVariable]) -> tuple[int, ...]:
 def _tensor(name: str, entry: HostVariable, known: Mapping[str, np.ndarray], first: np.ndarray) -> StateTensor:
     saved = known.get(name)
     if saved is None:
-        return StateTensor(entry, np.asarray(first).astype(entry.host_dtype).reshape(entry.host_shape))
+        return StateTensor(entry, np.asarray(first, entry.host_dtype).reshape(entry.host_shape))
     if saved.size != np.prod(entry.host_shape, dtype=int):
         raise popart_exception(
             f"Optimizer state '{name}' in the model has shape {list(saved.shape)}, expected {list(entry.host_shape)}."
