@@ -151,4 +151,4 @@ def kept(x: Array, /):
 
 @kept.defjvp
 def _(primals: Any, tangents: Any) -> tuple[Array, jax.Array]:
-    return kept(*primals), tangents[0]
+    return primals[0], tangents[0]  # training is as fast without
