@@ -266,7 +266,7 @@ def computed_once(x: R) -> R:
     return kept_call(_same, x)
 
 
-def _same(x: R) -> R:
+def _same(x: Any) -> Any:
     return x
 
 
