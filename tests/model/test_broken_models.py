@@ -348,3 +348,14 @@ def test_programs_of_popart_read_its_text_of_a_missing_attribute(monkeypatch: py
         session(model(node("Cast", ["x"], ["y"])))
     assert str(caught.value) == "no attribute key to"
     assert "lacks the required attribute(s) ['to']" in caught.value.__notes__[0]
+
+
+def test_a_constant_without_a_value_says_so_wherever_it_is_read() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g(float[1,3,8,8] x) => (float[1,3,8,8] y) {
+      w = Constant<value_float = 1.0>() c = Conv(x, w) b = Constant<value_float = 1.0>() y = Add(c, b) }"""
+    proto = onnx.parser.parse_model(text)
+    for one in proto.graph.node:
+        del one.attribute[:]
+    with pytest.raises(popart_exception, match="Constant takes exactly one value attribute, got 0"):
+        fn, params = to_jax(proto, trainable=())
+        fn(params, np.zeros((1, 3, 8, 8), np.float32))

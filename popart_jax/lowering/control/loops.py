@@ -18,6 +18,7 @@ from jax import lax
 
 from ...errors import noted, popart_exception
 from ...limits import limits
+from ...model.checks.structure import constant_of
 from ...ops import varying
 from ...ops.arrays import Array, device_dtype, namespace
 from ...ops.gradients import refuse_gradient
@@ -301,7 +302,7 @@ def _always_true(node: ir.Node) -> bool:
         value = maker.inputs[0]
     if len(body.inputs) > 1 and value is body.inputs[1]:
         return True
-    constant = ir.convenience.get_const_tensor(value)
+    constant = constant_of(value)
     return constant is not None and bool(constant.numpy().all())
 
 

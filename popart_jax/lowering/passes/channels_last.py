@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from ...model.checks.structure import constant_of
 from ...ops.operator import Trait
 from ...ops.registry import Lowering, facts, resolve
 from ..kernels import DOMAIN, MODULES
@@ -114,7 +115,7 @@ def rank(value: ir.Value | None) -> int | None:
         return len(value.const_value.shape)
     if value.shape is not None:
         return len(value.shape)
-    tensor, maker = ir.convenience.get_const_tensor(value), value.producer()
+    tensor, maker = constant_of(value), value.producer()
     if tensor is None and maker is not None and maker.op_type in _QUANTISERS:  # quantisation tools declare no shapes
         return rank(maker.inputs[0])
     return None if tensor is None else len(tensor.shape)
@@ -208,7 +209,7 @@ def _single(value: ir.Value) -> bool:
 
 def constant(value: ir.Value) -> ir.TensorProtocol | None:
     """The tensor of an initializer or of a Constant node; None for other values."""
-    return value.const_value or ir.convenience.get_const_tensor(value)
+    return value.const_value or constant_of(value)
 
 
 def _aligned(rewriter: _Rewriter, value: ir.Value | None, common: int, at: ir.Node) -> ir.Value | None:

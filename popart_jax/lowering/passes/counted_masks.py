@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx import defs
 
+from ...model.checks.structure import constant_of
 from ...ops.operator import Trait
 from ...ops.registry import facts, resolve_node
 
@@ -59,7 +60,7 @@ def _rank(value: ir.Value) -> int | None:
         return len(value.shape)
     given = () if maker is None or not _is_onnx(maker) else [v for v in maker.inputs if v is not None]
     if maker is not None and maker.op_type == "Reshape" and len(given) == 2:
-        sizes = ir.convenience.get_const_tensor(given[1])
+        sizes = constant_of(given[1])
         return None if sizes is None else sizes.size
     return _rank(given[0]) if maker is not None and maker.op_type == "Cast" and given else None
 

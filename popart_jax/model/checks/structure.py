@@ -155,6 +155,14 @@ def _unknown(value: ir.Value, reader: str, graph: ir.Graph, around: tuple[ir.Gra
     )
 
 
+def constant_of(value: ir.Value) -> ir.TensorProtocol | None:
+    """The tensor of a Constant node; None for other values, and for a malformed node, whose translation is an error."""
+    try:
+        return ir.convenience.get_const_tensor(value)
+    except ValueError:
+        return None
+
+
 def every_node(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
     """The nodes of a graph or function and, after each, those of its subgraphs.
 
