@@ -356,6 +356,6 @@ def test_a_constant_without_a_value_says_so_wherever_it_is_read() -> None:
     proto = onnx.parser.parse_model(text)
     for one in proto.graph.node:
         del one.attribute[:]
+    fn, params = to_jax(proto, trainable=())
     with pytest.raises(popart_exception, match="Constant takes exactly one value attribute, got 0"):
-        fn, params = to_jax(proto, trainable=())
         fn(params, np.zeros((1, 3, 8, 8), np.float32))
