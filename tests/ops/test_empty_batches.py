@@ -20,11 +20,14 @@ def ones(*shape: int) -> np.ndarray:
 
 
 STEPS = {"hidden_size": 6}
-# operator, operands (the first has no elements), shape of the first result, attributes
+# operator, operands (some have no elements), shape of the first result, attributes
 CASES: dict[str, tuple[str, list[Any], tuple[int, ...], dict[str, Any]]] = {
     "Conv": ("Conv", [ones(0, 64, 28, 28), ones(64, 64, 3, 3)], (0, 64, 26, 26), {}),
     "Conv of groups": ("Conv", [ones(0, 4, 6, 6), ones(4, 2, 3, 3)], (0, 4, 4, 4), {"group": 2}),
     "Conv of channels": ("Conv", [ones(0, 4, 9), ones(8, 1, 3)], (0, 8, 7), {"group": 4}),
+    "Conv of no channels": ("Conv", [ones(1, 0, 4, 4), ones(2, 0, 2, 2)], (1, 2, 3, 3), {}),
+    "Conv of no channels, pointwise": ("Conv", [ones(1, 0, 4, 4), ones(2, 0, 1, 1)], (1, 2, 4, 4), {}),
+    "Conv to no channels": ("Conv", [ones(1, 1, 4, 4), ones(0, 1, 2, 2)], (1, 0, 3, 3), {}),
     "DeformConv": ("DeformConv", [ones(0, 2, 5, 5), ones(3, 2, 3, 3), ones(0, 18, 3, 3)], (0, 3, 3, 3), {}),
     "GridSample": ("GridSample", [ones(0, 2, 6, 6), ones(0, 3, 4, 2)], (0, 2, 3, 4), {}),
     "Col2Im": ("Col2Im", [ones(0, 4, 9), np.int64([4, 4]), np.int64([2, 2])], (0, 1, 4, 4), {}),

@@ -22,7 +22,7 @@ from jax.interpreters import ad
 
 from ..._compat.jax import is_symbolic_dim
 from ...ops import primitives
-from ...ops.arrays import Array
+from ...ops.arrays import Array, merge_axes, split_axis
 from ...ops.gradients import pulled_back
 from ...ops.kernels import IPU, note_call, platform, weights_come_as_stored
 from ...ops.two_way import two_way
@@ -212,8 +212,7 @@ def _data_gradient(x: jax.Array, w: jax.Array, g: jax.Array, group: int, win: Wi
     spread = tuple((n - 1) * s + 1 for n, s in zip(win.positions, win.strides, strict=True))
     before = [r - 1 - lo for r, (lo, _) in zip(win.reach, win.pads, strict=True)]
     after = [n + r - 1 - m - lo for n, r, m, lo in zip(sizes, win.reach, spread, before, strict=True)]
-    turned = jnp.flip(w, range(w.ndim - 2)).reshape(*win.kernel, w.shape[-2], group, -1)
-    turned = turned.swapaxes(-3, -1).reshape(*win.kernel, -1, x.shape[-1])
+    turned = merge_axes(split_axis(jnp.flip(w, range(w.ndim - 2)), -1, group).swapaxes(-3, -1), -2)
     ones = (1,) * len(sizes)
     back = replace(win, strides=ones, pads=tuple(zip(before, after, strict=True)), positions=sizes)
     spreads = group == 1 and set(win.strides) != {1} and w.shape[-2] < _MANY_TIMES * w.shape[-1]

@@ -36,7 +36,7 @@ x 1 to 32 28 and 30, by 5 x 5 41 and 52; 2 times 24 x 24 x 3 to 28 61 and 62.
 
 def suits(x: Any, w: Any, group: int, win: Window) -> bool:
     """Whether a convolution of x (N, ..., C) with w (..., C, M) is computed here: on the CPU, where it is small."""
-    few = group == 1 and math.prod(win.kernel) > 1 and math.prod(w.shape[:-1]) <= _MANY_TERMS
+    few = group == 1 and math.prod(win.kernel) > 1 and w.size > 0 and math.prod(w.shape[:-1]) <= _MANY_TERMS
     return few and platform() == "cpu" and x.shape[0] * math.prod(win.positions) * w.size <= MANY_PRODUCTS
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from ..._compat.jax import is_symbolic_dim
+from ...ops.arrays import merge_axes
 from ...ops.gradients import pulled_back
 from ...ops.kernels import platform
 from ...ops.two_way import two_way
@@ -38,7 +39,7 @@ def product(x: jax.Array, w: jax.Array) -> jax.Array:
 
 @two_way
 def _by_xla(x: jax.Array, w: jax.Array) -> jax.Array:
-    flat = x.reshape(1, -1, x.shape[-1])
+    flat = merge_axes(x, 0, -1)[None]
     y = lax.conv_general_dilated(flat, w.reshape(1, *w.shape), (1,), "VALID", dimension_numbers=("NHC", "HIO", "NHC"))
     return y.reshape(*x.shape[:-1], w.shape[-1])
 
