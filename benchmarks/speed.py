@@ -106,12 +106,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=2.0, help="seconds of timing a row")
     parser.add_argument("--output", type=Path, help="also append the rows to this Markdown file")
     parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
-    parser.add_argument("--precision", choices=PRECISIONS, default="highest", help="of float32 products on a GPU")
+    parser.add_argument("--precision", choices=PRECISIONS, help="of all engines' float32 products on a GPU")
     parser.add_argument("--minutes", type=float, default=11.5, help="time for everything; rows share it")
     for section in (*SECTIONS, *ON_REQUEST):
         parser.add_argument(f"--{section}", action="store_true")
     args = parser.parse_args(argv)
-    engines.multiply_in(args.precision)
+    if args.precision:  # which starts JAX, and on a CPU a session should: see `_compat.jax.computes_in_callers_thread`
+        engines.multiply_in(args.precision)
     chosen = [s for s in (*SECTIONS, *ON_REQUEST) if getattr(args, s)] or SECTIONS
     kept = sum(_TABLES[s] for s in chosen if s in _TABLES)
     board = Board(args.budget, args.priority, args.output, max(60 * args.minutes - kept, 0.5 * 60 * args.minutes))
