@@ -37,7 +37,11 @@ x 1 to 32 28 and 30, by 5 x 5 41 and 52; 2 times 24 x 24 x 3 to 28 61 and 62.
 def suits(x: Any, w: Any, group: int, win: Window) -> bool:
     """Whether a convolution of x (N, ..., C) with w (..., C, M) is computed here: on the CPU, where it is small."""
     few = group == 1 and math.prod(win.kernel) > 1 and w.size > 0 and math.prod(w.shape[:-1]) <= _MANY_TERMS
-    return few and platform() == "cpu" and x.shape[0] * math.prod(win.positions) * w.size <= MANY_PRODUCTS
+    return few and platform() == "cpu" and _products(x, w, win) <= MANY_PRODUCTS
+
+
+def _products(x: Any, w: Any, win: Window) -> int:
+    return x.shape[0] * math.prod(win.positions) * w.size
 
 
 @partial(two_way, nondiff_argnums=(2,))
@@ -46,7 +50,7 @@ def correlation(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
     A kernel of its own, or XLA computes it again for each element of a pool that reads it.
     """
-    if x.shape[0] * math.prod(win.positions) * w.size > _FEW_PRODUCTS:
+    if _products(x, w, win) > _FEW_PRODUCTS:
         return kept_call(partial(_sum_of_terms, win=win), x, w)
     rows = kept_call(partial(_in_one_loop, win=win), x, w)
     return rows[:-1].reshape(x.shape[0], *win.positions, w.shape[-1])

@@ -198,18 +198,13 @@ def _follows(value: ir.Value | None, common: int) -> bool:
     known = rank(value)
     if value is None or known is None:
         return value is None
-    fixed = constant(value) is not None
+    fixed = constant_of(value) is not None
     return known == 0 or (known in (common - 1, common) and fixed) or (_single(value) and known <= common)
 
 
 def _single(value: ir.Value) -> bool:
-    tensor = constant(value)
+    tensor = constant_of(value)
     return tensor is not None and tensor.size == 1
-
-
-def constant(value: ir.Value) -> ir.TensorProtocol | None:
-    """The tensor of an initializer or of a Constant node; None for other values."""
-    return value.const_value or constant_of(value)
 
 
 def _aligned(rewriter: _Rewriter, value: ir.Value | None, common: int, at: ir.Node) -> ir.Value | None:

@@ -12,10 +12,11 @@ from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 
+from ...model.checks.structure import constant_of
 from ...ops.operator import Trait
 from ...ops.registry import facts
 from ..kernels import DOMAIN
-from .channels_last import constant, drop_unread_transposes
+from .channels_last import drop_unread_transposes
 
 _SEVERAL = 2
 _DOMAINS = ("", "ai.onnx", DOMAIN)
@@ -75,7 +76,7 @@ def _sources(node: ir.Node, sources: Mapping[ir.Value, Sources]) -> Sources:
 
 def _is_large(value: ir.Value, result: ir.Value) -> bool:
     """Whether an operand may have as many elements as the result."""
-    if value.is_initializer() or constant(value) is not None:
+    if value.is_initializer() or constant_of(value) is not None:
         return False
     sizes = [_size(v) for v in (value, result)]
     return None in sizes or sizes[0] == sizes[1]

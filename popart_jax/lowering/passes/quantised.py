@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ...model.checks.structure import constant_of
 from ..kernels import DOMAIN
-from .channels_last import constant, rank, take_over
+from .channels_last import rank, take_over
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
@@ -101,7 +102,7 @@ def _dequantised(value: ir.Value | None, protected: Collection[str]) -> _Dequant
 
 
 def _sizes(value: ir.Value) -> tuple[int, ...] | None:
-    tensor = constant(value)
+    tensor = constant_of(value)
     shape = value.shape if tensor is None else tensor.shape
     return tuple(shape) if shape is not None and all(isinstance(n, int) for n in shape) else None  # type: ignore[arg-type]
 
@@ -109,7 +110,7 @@ def _sizes(value: ir.Value) -> tuple[int, ...] | None:
 def _dtype(value: ir.Value | None) -> ir.DataType | None:
     if value is None:
         return None
-    tensor = constant(value)
+    tensor = constant_of(value)
     return value.dtype if tensor is None else tensor.dtype
 
 

@@ -156,7 +156,7 @@ def _unknown(value: ir.Value, reader: str, graph: ir.Graph, around: tuple[ir.Gra
 
 
 def constant_of(value: ir.Value) -> ir.TensorProtocol | None:
-    """The tensor of a Constant node; None for other values, and for a malformed node, whose translation is an error."""
+    """The tensor of an initializer or Constant; None for others, and for a malformed node: its translation tells."""
     try:
         return ir.convenience.get_const_tensor(value)
     except ValueError:
