@@ -1,5 +1,6 @@
 """What the Builder writes is read by ONNX Runtime, PopART's own operators included."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -115,7 +116,8 @@ def test_operators_of_popart_in_onnx_words(op):
     for one, other in zip(found, ours, strict=True):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         atol = 1e-7 if op == "geluerf" else 1e-9  # 1 + erf cancels where ours has erfc
-        np.testing.assert_allclose(one, other, rtol=3e-6, atol=atol)
+        rtol = 3e-6 if jax.default_backend() == "cpu" else 1e-5  # of tanh
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("op", ["gelu", "scale", "expm1", "groupnormalization"])

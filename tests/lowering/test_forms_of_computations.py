@@ -82,6 +82,7 @@ def test_group_norm_of_special_values(special: float):
         np.testing.assert_allclose(found, plain, rtol=1e-11, atol=1e-11)
 
 
+@ON_CPUS
 def test_kernels_of_a_residual_network_do_not_grow_with_its_layers():
     """XLA would compute the residual stream again from the first layer on, in a kernel of each later layer."""
 

@@ -9,6 +9,8 @@ import pytest
 
 import popart_jax as popart
 
+from ..platforms import ON_CPUS
+
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[2,3] x, bool c) => (float[2,3] y) {
     y = If (c) <
@@ -37,6 +39,7 @@ def test_rows_of_a_vmap_ask_for_themselves() -> None:
         jax.block_until_ready(call(np.array([True, False])))
 
 
+@ON_CPUS
 def test_weights_that_are_fixed_keep_the_short_call() -> None:
     fn, params = popart.to_jax(onnx.parser.parse_model(MODEL))
     infer = fn.with_weights(params)
@@ -47,6 +50,7 @@ def test_weights_that_are_fixed_keep_the_short_call() -> None:
     assert infer._programs._shortest is not None
 
 
+@ON_CPUS
 def test_the_functions_own_jit_raises_it_as_ours() -> None:
     fn, params = popart.to_jax(onnx.parser.parse_model(MODEL))
     with pytest.raises(popart.popart_exception, match=r"^An If took a branch that does not fit"):

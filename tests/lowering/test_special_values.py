@@ -19,7 +19,7 @@ from popart_jax.lowering.passes import PASSES, rewrite_for_kernels
 from popart_jax.model.files.load import load
 from popart_jax.ops.kernels import IPU, tracing_for
 
-from ..platforms import EXECUTED
+from ..platforms import EXECUTED, ON_CPUS
 
 OPSETS = {"": 17, "ai.graphcore": 1}
 SPECIAL = (np.inf, -np.inf, np.nan)
@@ -141,6 +141,7 @@ def test_all_passes_together(case: str, platform: str) -> None:
     compare(results(graph, case, platform), case)
 
 
+@ON_CPUS
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", PASSES)
 def test_each_pass_alone(name: str, case: str) -> None:

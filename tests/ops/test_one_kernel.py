@@ -13,6 +13,8 @@ import pytest
 from popart_jax.lowering.rounding import to_half
 from popart_jax.ops.dropout import kept_places
 
+from ..platforms import ON_CPUS
+
 
 def _rounded(x: Any, key: Any) -> Any:
     return to_half(x, key).astype(np.float32)
@@ -22,6 +24,7 @@ def _dropped(x: Any, key: Any) -> Any:
     return jnp.where(kept_places(key, 0.75, x.shape), x, 0)
 
 
+@ON_CPUS
 @pytest.mark.parametrize("operator", [_rounded, _dropped])
 def test_equal_operators_share_a_kernel(operator):
     """Each kernel takes about 0.1 s to compile; merged with its surroundings, each of three would be another."""

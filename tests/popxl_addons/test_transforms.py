@@ -11,6 +11,8 @@ from popart_jax import popxl_addons as addons
 from popart_jax.popxl import ops
 from popart_jax.popxl._running.cache import compiled
 
+from ..platforms import ON_CPUS
+
 torch = pytest.importorskip("torch")
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.normal(size=(4, 4)).astype(np.float32)
@@ -89,6 +91,7 @@ def backward_memory(recompute: bool) -> int:
     return memory.temporary
 
 
+@ON_CPUS
 def test_what_is_recomputed_takes_no_memory_meanwhile():
     """XLA must not compute it in the forward pass already: three tensors a layer would stay."""
     assert backward_memory(True) < 0.6 * backward_memory(False)

@@ -15,6 +15,7 @@ import popart_jax as popart
 from popart_jax.execution.micro import run_micro_batch
 from popart_jax.ops.kernels import IPU, tracing_for
 
+from ..platforms import ON_CPUS
 from . import nets
 
 STEPS = ("first product", "first sine", "second product", "second sine")  # gradients need the operands of each
@@ -178,6 +179,7 @@ def plain_peak() -> int:
     return peak("NoRecompute")
 
 
+@ON_CPUS
 @pytest.mark.parametrize(
     ("mode", "again", "least", "most"),
     [

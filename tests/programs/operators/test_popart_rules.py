@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -269,7 +270,7 @@ def test_slopes_of_an_rnn_where_tanh_saturates():
     out, slopes = run(program, train=True)
     exact = np.tanh(x.astype(np.float64))
     np.testing.assert_allclose(out[:, 0], exact, rtol=7e-8)
-    np.testing.assert_allclose(slopes, 1 - exact**2, rtol=6e-5)
+    np.testing.assert_allclose(slopes, 1 - exact**2, rtol=6e-5 if jax.default_backend() == "cpu" else 1e-4)
 
 
 def test_doubles_are_refused_in_poplar_s_words():
