@@ -144,7 +144,7 @@ def test_quantised_layers_agree_with_onnx(per_filter):
     (found,) = one_program(traces("QLinearConv", inputs, {"x"}, pads=[1, 1, 1, 1]))
     assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1  # where a product lies between two
     assert np.mean(found != wanted) < 0.01
-    a, b = byte("uint8", 5, 900), byte("int8", 900, 7)
+    a, b = byte("uint8", 5, 1100), byte("int8", 1100, 7)
     inputs = {"a": a} | {f"a{n[1:]}": v for n, v in scales.items()} | {"b": b, "b_scale": np.float32(0.01)}
     inputs = {n: np.asarray(v) for n, v in (inputs | {"b_zero": np.int8(3)} | of_result).items()}
     wanted = reference("QLinearMatMul", inputs)
@@ -188,3 +188,16 @@ def test_inner_sizes_that_differ_are_an_error():
     for call in (fn, fn.jit):
         with pytest.raises(popart_jax.NodeError, match="MatMulInteger failed for operands"):
             call(params, {"a": a, "b": b})
+
+
+@pytest.mark.parametrize(("rows", "terms"), [(1, 1024), (3, 300), (1, 1025)])
+def test_few_products_with_known_weights_call_no_library(rows: int, terms: int) -> None:
+    """In float32 as long as that is exact: with 1,024 terms of the largest magnitude it just is."""
+    x, w = np.zeros((rows, terms), np.uint8), np.full((terms, 5), -128, np.int8)
+    inputs = {"x": x, "w": w, "x_zero": np.array(128, np.uint8)}
+    fn, params = popart_jax.to_jax(model("MatMulInteger", inputs, {"x"}))
+    program = str(jax.make_jaxpr(lambda x: fn(params, {"x": x})["y"])(x))
+    assert ("preferred_element_type=float32" in program) == (terms <= 1024)
+    for value in (0, 255):
+        y = fn.jit(params, {"x": np.full_like(x, value)})["y"]
+        np.testing.assert_array_equal(y, np.full((rows, 5), (value - 128) * -128 * terms))

@@ -23,9 +23,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ...ops.arrays import merge_axes
-from ...ops.primitives import times_turned
+from ...ops.arrays import Array, merge_axes
+from ...ops.operator import ROUNDS, operator
+from ...ops.primitives import times_stored, times_turned
+from ...ops.registry import lowers
 from ...ops.windows import Window, taps
+from . import DOMAIN
 from .depthwise_last import with_channels
 from .few_places import has_few_places
 
@@ -33,6 +36,15 @@ _MANY_SLICES = 16
 _MANY_WEIGHTS = 4096
 _FEW_STRIDES, _LONG_WINDOW = 4, 8
 _SOME_PLACES, _LONG_FRAME, _SMALL = 16, 64, 4_000_000
+
+
+operator("TimesStored", ROUNDS)
+
+
+@lowers("TimesStored", domain=DOMAIN)
+def times_stored_matrix(x: Array, w: Array, /) -> jax.Array:
+    """MatMul of x with the transposed matrix w."""
+    return times_stored(x, w)
 
 
 def product(x: jax.Array, w: jax.Array) -> jax.Array:

@@ -18,6 +18,7 @@ from ..join import pad as pad_11
 from ..linalg import gemm
 from ..options import DEFAULTS
 from ..pooling import max_pool
+from ..primitives import times_stored
 from ..registry import Context, Key, Options, Static, Training, direct, lowers
 from ..sampling import grid_sample
 from . import DOMAIN
@@ -189,7 +190,9 @@ def fused_matmul(
     a: Array, b: Array, /, *, alpha: float = 1.0, transA: int = 0, transB: int = 0, transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> jax.Array:  # fmt: skip
-    product = jnp.matmul(_turned(a, transA, transBatchA), _turned(b, transB, transBatchB))
+    left = _turned(a, transA, transBatchA)
+    as_stored = transB and b.ndim == 2 and left.shape[-1:] == b.shape[-1:]
+    product = times_stored(left, b) if as_stored else jnp.matmul(left, _turned(b, transB, transBatchB))
     return product * jnp.asarray(alpha, product.dtype)
 
 
