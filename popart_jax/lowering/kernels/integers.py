@@ -38,9 +38,9 @@ _EXACT = 1 << 24
 _FEW_PRODUCTS = 1 << 19
 """Up to which float32 is faster: the library wakes another thread at each call.
 
-In us, in float32 and by the library (AMD EPYC, two cores, 20 calls at once): 1 x 512 by 512 x 256 6 and 15, 1 x 256 by
-256 x 10 4 and 9, 4 x 256 by 256 x 256 5 and 11, 1 x 784 by 784 x 512 17 and 14, 1 x 1,024 by 1,024 x 1,024 47 and 26. An
-MLP of the first kind takes half the time where its calls wait for each other.
+In us, in float32 and by the library (AMD EPYC, two cores, 20 calls at once): 1 x 512 by 512 x 256 6 and 15, 4 x 256 by
+256 x 256 5 and 11, 1 x 784 by 784 x 512 17 and 14, 1 x 1,024 by 1,024 x 1,024 47 and 26. A perceptron of 784, 512, 512
+and 10 takes 42 in place of 61, since one product waits for the other.
 """
 _MANY_PIECES = 64
 _TOGETHER = 4

@@ -31,11 +31,15 @@ def _turned(node: ir.Node) -> ir.Value | None:
     if x is None or made is None or made.op_type != "Transpose" or made.domain not in _OWN:
         return None
     matrix = made.inputs[0]
-    known = matrix is not None and matrix.shape is not None and x.shape is not None and len(matrix.shape) == 2
-    if not known or x.dtype != ir.DataType.FLOAT or matrix.dtype != x.dtype or not len(x.shape):
+    if matrix is None or {x.dtype, matrix.dtype} != {ir.DataType.FLOAT}:
         return None
-    identity = made.attributes.get_ints("perm", [1, 0]) == [0, 1]
-    return None if identity or x.shape[-1] != matrix.shape[1] else matrix
+    turns = list(made.attributes.get_ints("perm", [1, 0])) == [1, 0]
+    return matrix if turns and _fit(x.shape, matrix.shape) else None
+
+
+def _fit(x: ir.Shape | None, matrix: ir.Shape | None) -> bool:
+    """Whether both are known, and the rows of one are as long as those of the other."""
+    return x is not None and matrix is not None and len(matrix) == 2 and len(x) > 0 and x[-1] == matrix[1]
 
 
 def _rewrite(graph: ir.Graph, node: ir.Node, matrix: ir.Value) -> None:
