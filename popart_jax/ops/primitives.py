@@ -78,3 +78,11 @@ def times_stored(x: Any, weights: Any) -> jax.Array:
     if platform() == "cpu" and weights_come_as_stored() and x.dtype == weights.dtype:
         return times_turned(x, weights)
     return jnp.matmul(x, weights.T)
+
+
+def times_swapped(x: Any, y: Any) -> jax.Array:
+    """x times y with its last two dimensions swapped; the leading ones are equal, unless y is a matrix."""
+    if y.ndim == 2:
+        return times_stored(x, y)
+    rows, leading = (x.ndim - 1,), tuple(range(x.ndim - 2))
+    return lax.dot_general(x, y, ((rows, rows), (leading, leading)))

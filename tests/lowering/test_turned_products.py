@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 import onnx
@@ -14,6 +16,7 @@ import popart_jax as popart
 from ..platforms import ON_CPUS
 
 RNG = np.random.default_rng(0)
+pytestmark = pytest.mark.filterwarnings("ignore:The model has no trainable parameters")
 
 
 def model(nodes: str, x: str, w: tuple[int, ...], kind: type = np.float32) -> onnx.ModelProto:
@@ -57,3 +60,30 @@ def test_others_are_computed_as_they_are_written(nodes: str, x: str, kind: type)
     with jax.enable_x64(kind is np.float64):
         fn, params = popart.to_jax(made)
         np.testing.assert_allclose(fn(params, {"x": data})["y"], wanted, rtol=1e-5, atol=1e-5)
+
+
+@ON_CPUS
+@pytest.mark.parametrize(
+    ("order", "q", "k", "transposes"),
+    [
+        ("0,1,3,2", (2, 3, 1, 4), (2, 3, 5, 4), 0),
+        ("0,2,3,1", (2, 3, 6, 4), (2, 5, 3, 4), 1),  # heads are still moved before places
+        ("0,1,3,2", (2, 3, 6, 4), (1, 3, 5, 4), 2),  # leading dimensions that broadcast
+        ("1,0,2", (3, 2, 4), (4, 3, 5), 1),  # nothing is swapped
+    ],
+)
+def test_keys_of_attention_are_read_as_they_come(order: str, q: Any, k: Any, transposes: int) -> None:
+    sizes = {"q": ",".join(map(str, q)), "k": ",".join(map(str, k))}
+    nodes = f"t = Transpose<perm=[{order}]>(k) y = MatMul(q, t)"
+    head = '<ir_version: 8, opset_import: ["": 17]>'
+    made = onnx.parser.parse_model(f"{head} g (float[{sizes['q']}] q, float[{sizes['k']}] k) => (y) {{ {nodes} }}")
+    feed = {"q": RNG.normal(size=q).astype(np.float32), "k": RNG.normal(size=k).astype(np.float32)}
+    fn, _ = popart.to_jax(made)
+    assert str(jax.make_jaxpr(lambda f: fn({}, f))(feed)).count("transpose[") == transposes
+    np.testing.assert_allclose(fn.jit({}, feed)["y"], ReferenceEvaluator(made).run(None, feed)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_rows_that_do_not_fit_are_refused_as_a_matmul() -> None:
+    fn, params = popart.to_jax(model("t = Transpose(w) y = MatMul(x, t)", "float[2,6]", (5, 7)))
+    with pytest.raises(popart.popart_exception, match="MatMul contracting dimensions unequal"):
+        fn(params, {"x": np.ones((2, 6), np.float32)})

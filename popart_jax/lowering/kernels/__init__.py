@@ -14,7 +14,7 @@ MODULES = {
     "in_pieces": "InPieces",
     "integers": "ConvInteger QLinearConv",
     "slices_in_turn": "SliceInTurn",
-    "stored_weights": "TimesStored",
+    "stored_weights": "MatMul",
     "straight_through": "StraightThroughDequantize StraightThroughDynamicQuantize StraightThroughQuantize",
 }
 """Operators by the module that translates them."""

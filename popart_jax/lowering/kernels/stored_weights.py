@@ -22,10 +22,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ...ops.arrays import Array, merge_axes
-from ...ops.operator import ROUNDS, operator
-from ...ops.primitives import times_stored, times_turned
+from ...ops.linalg import matmul
+from ...ops.primitives import times_swapped, times_turned
 from ...ops.registry import lowers
 from ...ops.windows import Window, taps
 from . import DOMAIN
@@ -38,13 +39,16 @@ _FEW_STRIDES, _LONG_WINDOW = 4, 8
 _SOME_PLACES, _LONG_FRAME, _SMALL = 16, 64, 4_000_000
 
 
-operator("TimesStored", ROUNDS)
+@lowers("MatMul", domain=DOMAIN)
+def matmul_with_swapped(x: Array, y: Array, /) -> Array:
+    """MatMul of x with y, whose last two dimensions are swapped."""
+    return times_swapped(x, y) if _are_rows(x, y) else matmul(x, y.swapaxes(-1, -2))
 
 
-@lowers("TimesStored", domain=DOMAIN)
-def times_stored_matrix(x: Array, w: Array, /) -> jax.Array:
-    """MatMul of x with the transposed matrix w."""
-    return times_stored(x, w)
+def _are_rows(x: Array, y: Array) -> bool:
+    """Whether both have rows of as many floats, with the same leading dimensions unless y is a matrix."""
+    alike = x.ndim > 0 and x.shape[-1] == y.shape[-1] and x.dtype == y.dtype == np.float32
+    return bool(alike) and (y.ndim == 2 or x.shape[:-2] == y.shape[:-2])
 
 
 def product(x: jax.Array, w: jax.Array) -> jax.Array:

@@ -20,10 +20,10 @@ from .turned_products import read_as_stored as read_as_stored
 
 PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
     "slices in turn": lambda graph, _: slices_in_turn(graph),
-    "turned products": lambda graph, _: read_as_stored(graph),
     "shared relu": lambda graph, _: share_relus(graph),
     "channels last": channels_last,
     "quantised": multiply_bytes,
+    "turned products": lambda graph, _: read_as_stored(graph),
     "kept values": keep_values,
 }
 """The rewrites in order; each takes a graph and the names of protected tensors, and returns whether it changed it."""

@@ -1,7 +1,7 @@
-"""A product with a transposed matrix reads the matrix as it is stored.
+"""A product with a transposed array reads it as it is stored.
 
-Source: where the data has one row, XLA:CPU (jaxlib 0.10) turns the matrix at each run: 25 ms in place of 1.1 for 4,096
-by 4,096 numbers. `ops.primitives.times_stored` says where it is turned once instead.
+Source: XLA:CPU (jaxlib 0.10) writes the transposed array at each run. One row times 4,096 x 4,096 numbers takes 25 ms
+in place of 1.1, 12 queries of 64 by 1,024 keys each 354 us in place of 73, 12 times 128 x 64 by 128 x 64 151 and 130.
 """
 
 from __future__ import annotations
@@ -15,35 +15,37 @@ _OWN = ("", "ai.onnx")
 
 
 def read_as_stored(graph: ir.Graph) -> bool:
-    """Rewrite each MatMul of FLOAT with a Transpose of a matrix, in place; returns whether anything changed."""
+    """Rewrite each MatMul whose second operand is a Transpose, in place; returns whether anything changed."""
     changed = False
     for node in list(graph):
-        if node.op_type == "MatMul" and node.domain in _OWN and (matrix := _turned(node)) is not None:
-            _rewrite(graph, node, matrix)
-            changed = True
+        if node.op_type == "MatMul" and node.domain in _OWN and not node.attributes:
+            changed = _rewrite(graph, node) or changed
     return changed
 
 
-def _turned(node: ir.Node) -> ir.Value | None:
-    """The matrix that is transposed for the product; None for other products, and for those that do not fit."""
+def _rewrite(graph: ir.Graph, node: ir.Node) -> bool:
     x, y = node.inputs
     made = None if y is None else y.producer()
-    if x is None or made is None or made.op_type != "Transpose" or made.domain not in _OWN:
-        return None
-    matrix = made.inputs[0]
-    if matrix is None or {x.dtype, matrix.dtype} != {ir.DataType.FLOAT}:
-        return None
-    turns = list(made.attributes.get_ints("perm", [1, 0])) == [1, 0]
-    return matrix if turns and _fit(x.shape, matrix.shape) else None
-
-
-def _fit(x: ir.Shape | None, matrix: ir.Shape | None) -> bool:
-    """Whether both are known, and the rows of one are as long as those of the other."""
-    return x is not None and matrix is not None and len(matrix) == 2 and len(x) > 0 and x[-1] == matrix[1]
-
-
-def _rewrite(graph: ir.Graph, node: ir.Node, matrix: ir.Value) -> None:
-    new = ir.Node(DOMAIN, "TimesStored", [node.inputs[0], matrix], name=node.name)
+    if made is None or made.op_type != "Transpose" or made.domain not in _OWN or made.inputs[0] is None:
+        return False
+    order = list(made.attributes.get_ints("perm", [1, 0] if _is_matrix(made.inputs[0]) else []))
+    if len(order) < 2 or order[-1] > order[-2]:  # otherwise it is turned once more, not once less
+        return False
+    swapped = [*order[:-2], order[-1], order[-2]]
+    stored = made.inputs[0] if swapped == sorted(swapped) else _transposed(graph, node, made, swapped)
+    new = ir.Node(DOMAIN, "MatMul", [x, stored], name=node.name)
     graph.insert_before(node, new)
     take_over(node.outputs[0], new.outputs[0])
     graph.remove(node, safe=True)
+    return True
+
+
+def _is_matrix(value: ir.Value) -> bool:
+    return value.shape is not None and len(value.shape) == 2
+
+
+def _transposed(graph: ir.Graph, node: ir.Node, made: ir.Node, order: list[int]) -> ir.Value:
+    new = ir.node("Transpose", [made.inputs[0]], {"perm": order}, version=made.version, name=f"{made.name}/{node.name}")
+    new.outputs[0].name = f"{made.outputs[0].name}/{node.outputs[0].name}"
+    graph.insert_before(node, new)
+    return new.outputs[0]
