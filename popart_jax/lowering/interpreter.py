@@ -27,6 +27,7 @@ from . import keys, op_trace, rounding, static
 from .attributes import array, keywords
 from .checks import failure, operand_types, sizes
 from .checks.operand_ranks import wrong_rank
+from .checks.recorded_types import as_recorded
 from .dynamic_sizes import known_length, routed
 from .dynamic_sizes.bounds import FILL, SIZE
 from .dynamic_sizes.padded import (
@@ -306,7 +307,7 @@ def _probed(walk: Walk, value: ir.Value, result: Any) -> Any:
 def _checked(step: Step, walk: Walk, operands: list[Any], **attributes: Any) -> tuple[Any, ...]:
     """The results, after checks of operands; the operator's own error comes before one about differing types."""
     if "popxl" in walk.settings.opsets:  # PopXL has rules of its own, applied when an operator is made
-        return _call(step, walk, operands, attributes)
+        return as_recorded(step.node, operands, _call(step, walk, operands, attributes))
     opset = _opset(step, walk)
     popart = walk.settings.popart or "ai.graphcore" in walk.settings.opsets  # a model saved by PopART is run elsewhere
     typed = [symbols.stand_in(x) for x in operands]

@@ -294,3 +294,12 @@ def test_no_slots():
     ir.anything = 1
     ir._pb_ir.getSessionOptions().someUnknownOption = 5
     assert ir._pb_ir.getSessionOptions().someUnknownOption == 5
+
+
+def test_shapes_and_strides_as_lists_and_arrays():
+    ir, strides = popxl.Ir(), [2]
+    with ir.main_graph:
+        t = popxl.variable(np.zeros((4, 6), np.float32))
+        assert ops.subsample(t, strides).shape == (2, 6)
+        assert ops.reshape(t, np.array([3, -1])).shape == t.reshape([3, 8]).shape == (3, 8)
+    assert strides == [2]

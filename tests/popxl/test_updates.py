@@ -151,3 +151,21 @@ def test_updater_errors():
             ops.nll_loss(a, a, reduction="all")
         with pytest.raises(ValueError, match="Unknown init_type"):
             ops.init((2,), popxl.float32, init_type="ones")
+
+
+@pytest.mark.parametrize("name", sorted(set(CASES) - {"accumulator_scale_"}))
+@pytest.mark.parametrize("shape", [(2, 3, 4), (1, 3, 4), (4, 3)])
+def test_an_update_of_another_shape_is_refused(name, shape):
+    update, _ = CASES[name]
+    with pytest.raises(popart_exception, match=r"shape|broadcast"):
+        after(update, np.ones(shape, np.float32))
+
+
+def test_whole_numbers_stay_whole():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        whole = ops.exp(popxl.variable(np.array([1, 2], np.int32)))
+        sink = popxl.d2h_stream((2,), popxl.float32)
+        ops.host_store(sink, ops.cast(whole, popxl.float32))
+    with popxl.Session(ir) as session:
+        np.testing.assert_array_equal(session.run()[sink], [2.0, 7.0])

@@ -28,6 +28,13 @@ def check_own(kind: type, **arguments: Any) -> None:
             raise ValueError(f"`{name}` {value!r} belongs to {value._ir!r}, but the current one is {current!r}.")
 
 
+def check_tensors(**operands: Any) -> None:
+    """Raise TypeError, with the parameter's name, where an operand is no tensor."""
+    for name, t in operands.items():
+        if not isinstance(t, Tensor):
+            raise TypeError(f"The input `{name}` is not a Tensor. Type: {type(t)}. Value: {t}.")
+
+
 def check_in_graph(graph: Graph, *args: Any, **tensors: Any) -> None:
     """Check that every operand is a tensor of the graph.
 
@@ -35,8 +42,7 @@ def check_in_graph(graph: Graph, *args: Any, **tensors: Any) -> None:
     graph.
     """
     for name, t in [*((f"argument {i}", a) for i, a in enumerate(args)), *tensors.items()]:
-        if not isinstance(t, Tensor):
-            raise TypeError(f"The input `{name}` is not a Tensor. Type: {type(t)}. Value: {t}.")
+        check_tensors(**{name: t})
         if t not in graph:
             raise ValueError(f"The input tensor `{name}` is not in the current Graph {graph.name}.")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ...errors import popart_exception
-from .._building.checks import check_own
+from .._building.checks import check_own, check_tensors
 from .._building.create import create, like
 from .._internal.modified import mark_modified
 from .._internal.operands import Values, connected, tensor_at
@@ -184,6 +184,8 @@ def prepare_inputs(
         if isinstance(x, Tensor) and x not in parent:
             raise ValueError(f'Parent input tensor "{x}" is not in parent graph "{parent!r}".')
     given = {i: (f'at position "{i}"', x) for i, x in enumerate(flat)}
+    if inputs_dict is not None and not isinstance(inputs_dict, Mapping):
+        raise TypeError(f"`inputs_dict` must map inputs of the {name} graph to values, got {inputs_dict!r}.")
     for key, value in (inputs_dict or {}).items():
         given[_keyed(graph, key, value, given, name)] = (f'"{key}"', value)
     values = {i: _as_parent(x, targets[i], place, name) for i, (place, x) in sorted(given.items())}
@@ -201,8 +203,7 @@ def _is_group(x: Any) -> bool:
 
 def _keyed(graph: Graph, key: Any, value: Any, given: Mapping[int, Any], name: str) -> int:
     """Index of the graph input that an entry of `inputs_dict` names."""
-    if not isinstance(key, Tensor):
-        raise TypeError(f"The input `graph_tensor` is not a Tensor. Type: {type(key)}. Value: {key}.")
+    check_tensors(graph_tensor=key)
     i = graph._input_index(key)
     if i is None:
         raise ValueError(f'The graph input tensor "{key}" is not in the {name} graph ({graph!r}).')

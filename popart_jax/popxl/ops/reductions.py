@@ -134,6 +134,10 @@ def topk(
     """The k largest (or smallest) elements along an axis, and their indices (int32)."""
     check_operands(t=t)
     axis = axis_within("topk", t, axis)
+    if not t.rank:
+        raise popart_exception(
+            f"BaseSortOp input rank must be greater than 0, invalid BaseSortOp {_names.short('TopK')}."
+        )
     if k > t.shape[axis]:
         raise popart_exception(f"Cannot take top-{k} on dim of size {t.shape[axis]}, invalid Op {_names.short('TopK')}")
     shape = checked_shape((*t.shape[:axis], k, *t.shape[axis + 1 :]))

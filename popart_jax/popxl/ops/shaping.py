@@ -8,6 +8,7 @@ from ...errors import popart_exception
 from ...model.op_names import listed
 from ...ops.join import check_concat
 from .. import dtypes
+from .._building.checks import check_tensors
 from .._building.create import Out, create, like, result
 from .._building.spec import checked_shape, whole_number, whole_numbers
 from ..context import gcg
@@ -49,13 +50,13 @@ def reshape_(t: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def _reshape(t: Tensor, shape: tuple[int, ...], view: bool) -> Tensor:
     check_operands(t=t)
-    full = _shapes.reshaped(t, shape)
+    full = _shapes.reshaped(t, tuple(shape))
     return _view("Reshape", t, Out(f"{t.name}_reshaped", full, t.dtype), view, shape=full)
 
 
 def reshape_handle_negative_axis(t: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
     """A target shape with -1 resolved; errors as in `reshape`."""
-    return _shapes.reshaped(t, shape)
+    return _shapes.reshaped(t, tuple(shape))
 
 
 def flatten(t: Tensor) -> Tensor:
@@ -76,6 +77,7 @@ def squeeze(t: Tensor, axes: list[int] | None = None) -> Tensor:
     ValueError
         An axis twice, or one whose length is not 1.
     """
+    check_tensors(t=t)
     if axes is None:
         chosen = [i for i, d in enumerate(t.shape) if d == 1]
     else:
@@ -107,6 +109,7 @@ def transpose_(t: Tensor, permutation: Iterable[int] | None = None) -> Tensor:
 
 
 def _transpose(t: Tensor, permutation: Iterable[int] | None, view: bool) -> Tensor:
+    check_tensors(t=t)
     order = tuple(reversed(range(t.rank))) if permutation is None else tuple(whole_numbers("permutation", permutation))
     if large := tuple(p for p in order if p >= t.rank):
         raise ValueError(f"Values in permutation must be less than the tensor's rank {t.rank}. Found {large}")
@@ -222,15 +225,14 @@ def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
         More strides than axes.
     """
     check_operands(t=t)
-    listed = strides if isinstance(strides, list) else [strides] if isinstance(strides, int) else list(strides)
-    whole_numbers("strides", listed)
+    listed = whole_numbers("strides", strides if isinstance(strides, Iterable) else [strides])
     if len(listed) > t.rank:
         raise ValueError("The length of subsample `strides` must not be greater than the rank of the input tensor.")
     listed += [1] * (t.rank - len(listed))
     if 0 in listed:
         raise popart_exception(f"Strides invalid. 0 stride at index {listed.index(0)}")
     shape = tuple(-(-d // s) for d, s in zip(t.shape, listed, strict=True))
-    return result(create("Subsample", [t], [Out("subsample_out", shape, t.dtype)], {"strides": list(listed)}))
+    return result(create("Subsample", [t], [Out("subsample_out", shape, t.dtype)], {"strides": listed}))
 
 
 def split(t: Tensor, splits: int | list[int], axis: int = 0) -> list[Tensor]:

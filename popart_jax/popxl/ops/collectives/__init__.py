@@ -164,6 +164,8 @@ def replicated_slice(t: Tensor, axis: int = 0, group: ReplicaGrouping | None = N
     check_operands(t=t)
     grouping = group_of(group)
     axis = axis_within("replicated_slice", t, axis)
+    if not t.rank:
+        raise ValueError(f"Replicated slice needs an axis, but {t!r} is a scalar.")
     size, n = t.shape[axis], grouping.group_size
     if size % n:
         raise ValueError(f"Replicated slice must equally divide axis. Axis size: {size}. Replica group size: {n}")
