@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from numbers import Number
@@ -29,6 +30,7 @@ from ._running import weights as weights
 from ._running.cache import compiled
 from ._running.device_state import DeviceState
 from ._running.program import Programs
+from ._running.turns import in_turn
 from .devices import check_device, choose_device
 from .dtypes import untorched
 from .ir import Ir
@@ -73,7 +75,7 @@ class Session:
     ) -> None:
         check_kind(Ir, ir=ir)
         compute_in_callers_thread()
-        self._ir = ir
+        self._ir, self._turn = ir, threading.RLock()
         self._device = self._compiled_for = choose_device(ir, device_desc)
         self.weights_to_host_on_exit = weights_to_host_on_exit
         prepare(ir)
@@ -198,6 +200,7 @@ class Session:
         self._device = device
         self._follow(device)
 
+    @in_turn
     def _need_device(self) -> None:
         if self._state.arrays is None:
             self.weights_from_host()
@@ -213,6 +216,7 @@ class Session:
 
     # --- weights --------------------------------------------------------------------------------------------------
 
+    @in_turn
     def weights_from_host(self) -> None:
         """Copy all host buffers to the device; ValueError outside the context."""
         self._need_attachment()
@@ -220,6 +224,7 @@ class Session:
         self._replica_values.clear()  # every replica has its group's value again
         self._mark(True)
 
+    @in_turn
     def weights_to_host(self) -> None:
         """Copy all weights to their host buffers; ValueError outside the context.
 
@@ -258,6 +263,7 @@ class Session:
         """
         return self.get_tensors_data([tensor])[tensor]
 
+    @in_turn
     def get_tensors_data(self, tensors: Iterable[Variable | Constant]) -> dict[Constant | Variable, np.ndarray]:
         """As `get_tensor_data`, for several tensors with one transfer."""
         asked = list(tensors)
@@ -300,6 +306,7 @@ class Session:
         """
         self.write_variables_data({tensor: data})
 
+    @in_turn
     def write_variables_data(self, tensors: dict[Variable, np.ndarray]) -> None:
         """As `write_variable_data`, for several variables with one transfer."""
         on_device = self._attached and self._state.arrays is not None and not self._read_only
@@ -412,6 +419,7 @@ class Session:
         facts = [port.fact for port in self._sources]
         return sorted(facts, key=lambda fact: made.index(fact.name)), self._state.put_fed
 
+    @in_turn
     def _step(self, fed: Mapping[str, Any]) -> d2hStreamBufferMaps:
         sent = self._state.run(fed)
         self._has_run = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -67,3 +69,22 @@ def test_outputs_are_those_of_the_compiled_program():
     with session:
         session.run_with_outputs({source: np.stack([ONES, 2 * ONES])}, {sink: room})
     np.testing.assert_array_equal(room, [ONES, 2 * ONES, 0 * ONES])
+
+
+def test_one_session_in_several_threads_takes_every_step_once():
+    ir, v, source, sink = counter()
+    session = popxl.Session(ir)
+    with session, ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: session.run({source: ONES})[sink][0], range(80)))
+    assert sorted(found) == list(range(1, 81))
+    np.testing.assert_array_equal(session.get_tensor_data(v), 80 * ONES)
+
+
+def test_weights_are_read_while_another_thread_trains():
+    ir, v, source, _ = counter()
+    session = popxl.Session(ir)
+    with session, ThreadPoolExecutor(3) as pool:
+        trained = [pool.submit(session.run, {source: ONES}) for _ in range(60)]
+        seen = [pool.submit(session.get_tensor_data, v) for _ in range(30)]
+        assert all(np.ptp(x.result()) == 0 for x in seen) and len([t.result() for t in trained]) == 60
+        np.testing.assert_array_equal(session.get_tensor_data(v), 60 * ONES)
