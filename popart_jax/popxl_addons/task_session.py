@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 from collections.abc import Iterable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -15,6 +16,7 @@ from ipu_model.whole_files import replace_folder
 
 from .. import popxl
 from ..popxl._building.spec import whole_number
+from ..popxl.tensor import Variable
 from .named_tensors import NamedTensorData, NamedTensors
 from .streams import InputStreams, OutputStreams
 
@@ -185,23 +187,31 @@ class TaskSession(popxl.Session):
             dataloader.resume(str(position))
 
     def _stored(self, folder: Path, skip_memmap: bool) -> dict[str, np.ndarray]:
-        """Arrays of a checkpoint by name; files of memory-mapped variables have the names of those files."""
-        mapped = {Path(str(m.filename)).name: (name, m) for name, m in self._memory_mapped().items()}
+        """Arrays of a checkpoint by name; files of memory-mapped variables have the names of those files.
+
+        A variable that is not memory-mapped here is looked for by its own name.
+        """
+        mapped = self._memory_mapped()
+        homes = {Path(str(m.filename)).name: name for name, m in mapped.items()}
         values: dict[str, np.ndarray] = {}
         for path in sorted(folder.glob("*.npz")):
             with np.load(path, allow_pickle=False) as file:
                 values |= {name: file[name] for name in file.files}
         for path in sorted(folder.glob("*.npy")):
-            name, target = mapped.get(path.name, (path.stem, None))
-            if target is None or skip_memmap:
-                values[name] = np.zeros(0) if target is None else target
-            elif path.stat().st_size != target.nbytes:
-                raise ValueError(
-                    f"{path} has {path.stat().st_size} bytes, the variable {name!r} takes {target.nbytes}."
-                )
-            else:
-                values[name] = np.array(np.memmap(path, target.dtype, "r", shape=target.shape))
+            name = homes.get(path.name, path.stem)
+            values[name] = mapped[name] if skip_memmap and name in mapped else self._raw(path, name)
         return values
+
+    def _raw(self, path: Path, name: str) -> np.ndarray:
+        """The content of a memory-mapped file, for the variable with this name; empty if there is none."""
+        t = self.state.to_dict().get(name)
+        if not isinstance(t, Variable):
+            return np.zeros(0)
+        dtype, shape = t.dtype.as_numpy(), t.shape_on_host
+        wanted = prod(shape) * dtype.itemsize
+        if path.stat().st_size != wanted:
+            raise ValueError(f"{path} has {path.stat().st_size} bytes, the variable {name!r} takes {wanted}.")
+        return np.array(np.memmap(path, dtype, "r", shape=shape))
 
     def _memory_mapped(self) -> dict[str, np.memmap]:
         """Memory maps by name of the state; checkpoints hold their files, so equal file names raise ValueError."""

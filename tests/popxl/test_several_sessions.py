@@ -86,5 +86,6 @@ def test_weights_are_read_while_another_thread_trains():
     with session, ThreadPoolExecutor(3) as pool:
         trained = [pool.submit(session.run, {source: ONES}) for _ in range(60)]
         seen = [pool.submit(session.get_tensor_data, v) for _ in range(30)]
-        assert all(np.ptp(x.result()) == 0 for x in seen) and len([t.result() for t in trained]) == 60
+        assert all(np.ptp(x.result()) == 0 for x in seen)
+        assert len([t.result() for t in trained]) == 60
         np.testing.assert_array_equal(session.get_tensor_data(v), 60 * ONES)

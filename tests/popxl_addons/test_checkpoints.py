@@ -67,3 +67,17 @@ def test_a_mapped_file_of_another_size(tmp_path):
     (tmp_path / "saved" / "model" / "w.npy").write_bytes(bytes(12))
     with pytest.raises(ValueError, match="has 12 bytes, the variable 'a' takes 8"):
         task.load_checkpoint(str(tmp_path / "saved"))
+
+
+def test_mapped_files_load_into_variables_that_are_not_mapped(tmp_path):
+    task = session(a=mapped(tmp_path / "a.npy"), b=ZEROS)
+    with task:
+        task.run()
+    task.save_checkpoint(str(tmp_path / "saved"))
+    plain = session(a=ZEROS, b=ZEROS)
+    plain.load_checkpoint(str(tmp_path / "saved"), "error")
+    found = plain.get_named_tensors_data().to_dict()
+    assert {name: x.tolist() for name, x in found.items()} == {"a": [1, 1], "b": [1, 1]}
+    short = session(a=np.zeros((3,), np.float32), b=ZEROS)
+    with pytest.raises(ValueError, match="has 8 bytes, the variable 'a' takes 12"):
+        short.load_checkpoint(str(tmp_path / "saved"))
