@@ -492,3 +492,32 @@ def test_options_have_the_types_of_popart():
             setattr(options, name, wrong)
     options.prefetchBufferingDepthMap = {"a": 2}
     assert options.prefetchBufferingDepthMap == options.bufferingDepthMap == {"a": 2}
+
+
+@pytest.mark.parametrize("dtype", [popxl.int64, popxl.uint64])
+def test_streams_of_64_bits_refuse_what_the_device_does_not_hold(dtype):
+    ir = popxl.Ir()
+    with ir.main_graph:
+        source, sink = popxl.h2d_stream((1,), dtype), popxl.d2h_stream((1,), dtype)
+        ops.host_store(sink, ops.host_load(source))
+    with popxl.Session(ir) as session:
+        assert session.run({source: np.array([2**31 - 1], dtype.as_numpy())})[sink] == [2**31 - 1]
+        for data in (np.array([2**40], dtype.as_numpy()), [2**40]):
+            with pytest.raises(ValueError, match="32 does not hold all values"):
+                session.run({source: data})
+
+
+def test_variables_of_64_bits_refuse_what_the_device_does_not_hold():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        v = popxl.variable(np.array([7]), popxl.int64)
+        sink = popxl.d2h_stream((1,), popxl.int64)
+        ops.host_store(sink, v + 1)
+    session = popxl.Session(ir)
+    with session:
+        assert session.run()[sink] == [8]
+        session.write_variable_data(v, np.array([2**40]))
+        with pytest.raises(popart_exception, match="can't be uploaded: the device's type int32"):
+            session.run()
+        session.write_variable_data(v, np.array([9]))
+        assert session.run()[sink] == [10]

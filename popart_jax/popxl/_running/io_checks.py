@@ -138,6 +138,8 @@ def to_stream(stream: Stream, data: Any, downcast: bool, transfers: int, replica
         array = np.ascontiguousarray(array).view(np.uint8).reshape(array.shape).view(kind._device)
     elif array.dtype != kind.as_numpy():
         array = _narrowed(stream, array, kind, downcast)
+    if kind.is_int:
+        array = _held(stream, array)
     check_shape(stream, array.shape, transfers, replicas)
     if transfers > 1 and array.shape[0] > transfers:
         array = array[:transfers]
@@ -151,11 +153,22 @@ def _narrowed(stream: Stream, array: np.ndarray, kind: dtypes.dtype, downcast: b
     ):
         return array.astype(target)
     if downcast and array.dtype.kind in "iu" and target.kind in "iuf":
-        cast = array.astype(target)
-        if np.array_equal(cast.astype(array.dtype), array) and np.array_equal(cast < 0, array < 0):
-            return cast
-        raise ValueError(f"{stream}: the stream's type {kind} does not hold all values of this array of {array.dtype}.")
+        return _exact(array, target, f"{stream}: the stream's type {kind}")
     raise ValueError(f"{stream}: data of type {array.dtype} do not match the stream's type {kind}.")
+
+
+def _held(stream: Stream, array: np.ndarray) -> np.ndarray:
+    """Whole numbers in the device's type, which has 32 bits where the stream's has 64."""
+    held = np.dtype(jax.dtypes.canonicalize_dtype(array.dtype))
+    return array if held == array.dtype else _exact(array, held, f"{stream}: the device's type {held}")
+
+
+def _exact(array: np.ndarray, target: np.dtype, what: str) -> np.ndarray:
+    """Whole numbers in another type; ValueError unless it holds them all."""
+    cast = array.astype(target)
+    if np.array_equal(cast.astype(array.dtype), array) and np.array_equal(cast < 0, array < 0):
+        return cast
+    raise ValueError(f"{what} does not hold all values of this array of {array.dtype}.")
 
 
 def make_outputs(streams: Mapping[str, Stream], transfers: int, replicas: int) -> dict[Any, np.ndarray]:
