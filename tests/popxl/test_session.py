@@ -507,6 +507,15 @@ def test_streams_of_64_bits_refuse_what_the_device_does_not_hold(dtype):
                 session.run({source: data})
 
 
+def test_constants_of_64_bits_refuse_what_the_device_does_not_hold():
+    ir = popxl.Ir()
+    with ir.main_graph:
+        sink = popxl.d2h_stream((), popxl.int64)
+        ops.host_store(sink, popxl.constant(2**40, popxl.int64))
+    with pytest.raises(popart_exception, match="the device's type int32 does not hold"):
+        popxl.Session(ir)
+
+
 def test_variables_of_64_bits_refuse_what_the_device_does_not_hold():
     ir = popxl.Ir()
     with ir.main_graph:
