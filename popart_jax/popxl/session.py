@@ -309,6 +309,8 @@ class Session:
     @in_turn
     def write_variables_data(self, tensors: dict[Variable, np.ndarray]) -> None:
         """As `write_variable_data`, for several variables with one transfer."""
+        if not isinstance(tensors, Mapping):
+            raise TypeError(f"`tensors` must be a mapping from variables to arrays, got {type(tensors).__name__}.")
         on_device = self._attached and self._state.arrays is not None and not self._read_only
         if on_device:
             if not self._host_is_current:

@@ -38,6 +38,7 @@ CASES: list[Case] = [
     (lambda t, g: popxl.remote_variable(1.0, None), TypeError, "`remote_buffer` must be a popxl.RemoteBuffer"),
     (lambda t, g: popxl.transforms.autodiff(lambda x: x), TypeError, "`graph` must be a popxl.Graph"),
     (lambda t, g: popxl.Session(g), TypeError, "`ir` must be a popxl.Ir"),
+    (lambda t, g: popxl.Session(t.ir).write_variables_data([(t, 1)]), TypeError, "`tensors` must be a mapping"),
     (lambda t, g: popxl.Session(t.ir, 3), TypeError, "`device_desc` must be 'cpu'"),
     (lambda t, g: ops.gather(t, t), TypeError, "indices of a gather must be whole numbers"),
     (lambda t, g: popxl.ipu("0").__enter__(), TypeError, "`ipu` must be a whole number, got '0'"),
