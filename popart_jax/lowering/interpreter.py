@@ -357,7 +357,7 @@ def _call(step: Step, walk: Walk, operands: list[Any], attributes: Mapping[str, 
         elif folded and not has_bodies and not symbolic:
             results = static.fold(lowering.fn, operands, kwargs)
         else:
-            if walk.settings.popart and not has_bodies:
+            if (walk.settings.popart or "popxl" in walk.settings.opsets) and not has_bodies:
                 static.refuse_wide(node, operands, lowering.is_static)
             compute, memo, given = partial(_computed, step, walk), walk.settings.memo, _trim(operands)
             results = compute(given, kwargs) if memo is None else memo.results(lowering, given, kwargs, compute)

@@ -74,7 +74,7 @@ def fold(fn: Callable[..., Any], operands: list[Any], kwargs: dict[str, Any]) ->
 
 
 def refuse_wide(node: ir.Node, operands: list[Any], is_known: Callable[[int], bool]) -> None:
-    """Raise popart_exception for 64-bit constants that do not fit in 32 bits, in which PopART's device stores them."""
+    """Raise popart_exception for 64-bit constants that do not fit in 32 bits, in which sessions store them."""
     for i, x in enumerate(operands):
         if not is_known(i):
             value = node.inputs[i]

@@ -510,9 +510,14 @@ def test_streams_of_64_bits_refuse_what_the_device_does_not_hold(dtype):
 def test_constants_of_64_bits_refuse_what_the_device_does_not_hold():
     ir = popxl.Ir()
     with ir.main_graph:
-        sink = popxl.d2h_stream((), popxl.int64)
-        ops.host_store(sink, popxl.constant(2**40, popxl.int64))
-    with pytest.raises(popart_exception, match="the device's type int32 does not hold"):
+        big = popxl.constant(2**40, popxl.int64)
+        sink = popxl.d2h_stream((), popxl.float32)
+        ops.host_store(sink, ops.cast(big, popxl.float32))
+    with popxl.Session(ir) as session:
+        assert session.run()[sink] == 2**40  # computed while tracing
+    with ir.main_graph:
+        ops.host_store(popxl.d2h_stream((), popxl.int64), big)
+    with pytest.raises(popart_exception, match="beyond int32, in which the device keeps it"):
         popxl.Session(ir)
 
 
@@ -526,7 +531,7 @@ def test_variables_of_64_bits_refuse_what_the_device_does_not_hold():
     with session:
         assert session.run()[sink] == [8]
         session.write_variable_data(v, np.array([2**40]))
-        with pytest.raises(popart_exception, match="can't be uploaded: the device's type int32"):
+        with pytest.raises(popart_exception, match="can't be uploaded: the device's int32"):
             session.run()
         session.write_variable_data(v, np.array([9]))
         assert session.run()[sink] == [10]

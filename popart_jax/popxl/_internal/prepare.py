@@ -10,7 +10,6 @@ from ...errors import popart_exception
 from ...ops import Trait, facts
 from .ambiguity import check_graph
 from .cleanup import remove_isolated_tensors, remove_unreachable_graphs
-from .held import check_held
 from .patterns import Patterns, PatternsLevel, apply
 from .recursion import refuse_recursion
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 def prepare(owner: Ir) -> None:
     """Clean up, apply the mandatory patterns, check order and executability; the Ir is frozen afterwards.
 
-    In-place updates that are not ordered, graphs that call themselves, operators without executable form, those for
-    another number of replicas, and constants that the device does not hold, raise popart_exception.
+    In-place updates that are not ordered, graphs that call themselves, operators without executable form, and those
+    for another number of replicas, raise popart_exception.
     """
     _check_replicas(owner)
     refuse_recursion(owner.main_graph)
@@ -36,8 +35,6 @@ def prepare(owner: Ir) -> None:
         for graph in owner._graphs.values():
             check_graph(graph)
     for graph in owner._graphs.values():
-        for t in graph.constants:
-            check_held(t)
         for op in graph._ops.values():
             reason = op._options.get("unexecutable") or _computes_with_float8(op)
             if reason:

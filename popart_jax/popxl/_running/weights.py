@@ -7,10 +7,10 @@ from math import prod
 import jax
 import numpy as np
 
+from ...errors import popart_exception
 from ...execution import Type
 from ...execution import Variable as Resident
 from ...execution.layout import group_values, to_device_layout
-from .._internal.held import check_held
 from ..dtypes import dtype as Dtype
 from ..tensor import Variable
 
@@ -38,8 +38,11 @@ def as_host(array: np.ndarray, kind: Dtype) -> np.ndarray:
 
 def host_values(variable: Variable) -> np.ndarray:
     """Host data of a variable, one value per group, in the device's type; popart_exception if that does not hold it."""
-    check_held(variable)
-    return as_device(np.asarray(variable._host), variable.dtype)
+    host = np.asarray(variable._host)
+    held = as_device(host, variable.dtype)
+    if variable.dtype.is_int and held.dtype != host.dtype and not np.array_equal(held, host):
+        raise popart_exception(f"{variable!r} can't be uploaded: the device's {held.dtype} does not hold its numbers.")
+    return held
 
 
 def to_replicas(variable: Variable, replicas: int) -> np.ndarray:
