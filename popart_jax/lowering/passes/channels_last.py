@@ -2,8 +2,8 @@
 
 XLA's CPU and GPU convolutions want channels last; a graph of NCHW nodes would transpose around each of them. One walk
 in graph order keeps, beside each tensor with channels (rank 3 to 5), its channels-last twin where one exists.
-Convolutions and pools read and produce twins, and so do layout-neutral operators whose operands have twins. Nodes that
-need NCHW read a transpose, which is only computed if some node reads it. Tensors keep their names and values.
+Convolutions and pools read and produce twins, and so do layout-neutral operators whose operands have twins; sums of all
+elements read them. Nodes that need NCHW read a transpose, which is only computed if some node reads it. Tensors keep their names and values.
 """
 
 from __future__ import annotations
@@ -242,6 +242,25 @@ def _concat(rewriter: _Rewriter, node: ir.Node) -> None:
         _same(rewriter, node, list(operands), [ir.AttrInt64("axis", axis)], common)
 
 
+_LOSSES = ("L1", "IdentityLoss")
+_SUMS = ("ReduceL1", "ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare")
+
+
+def _total(rewriter: _Rewriter, node: ir.Node) -> None:
+    """A sum of all elements reads them in the order in which they are."""
+    x, *given = node.inputs
+    if x not in rewriter.twins:
+        return
+    axes = node.attributes.get_ints("axes", ())
+    if node.op_type in _LOSSES:
+        whole = node.attributes.get_string("reduction", "").lower() in ("sum", "mean")
+    else:
+        named = {a % rewriter.ranks[x] for a in axes} == set(range(rewriter.ranks[x]))
+        whole = named or not (axes or given or node.attributes.get_int("noop_with_empty_axes", 0))
+    if whole:
+        node.replace_input_with(0, rewriter.twins[x])
+
+
 _TRANSLATED = frozenset(op for ops in MODULES.values() for op in ops.split())
 
 
@@ -262,6 +281,8 @@ def _handler(node: ir.Node) -> Callable[[_Rewriter, ir.Node], None] | None:
         return _concat
     if node.op_type in _QUANTISERS:
         return _quantiser
+    if node.op_type in (*_LOSSES, *_SUMS):
+        return _total
     row = facts(node.op_type)
     neutral = row.has(Trait.ELEMENTWISE) and not row.has(Trait.RANDOM)  # random numbers depend on the layout
     return _elementwise if neutral else None
