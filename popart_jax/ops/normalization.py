@@ -193,12 +193,15 @@ def check_channels(x: Array, groups: int) -> None:
 
 
 @Computation
-def group_standardise(x: Array, groups: int, epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Standardise runs of channels; mean and inverse deviation come as (N, groups)."""
+def group_normalise(
+    x: Array, scale: Array, bias: Array, groups: int, epsilon: float
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Runs of channels standardised, times a scale plus a bias per channel; mean and inverse deviation (N, groups)."""
     check_channels(x, groups)
     flat = merge_axes(split_axis(wide(x), 1, groups), 2)
     normal, mean, inverse = standardise(flat, (2,), epsilon)
-    return normal.reshape(x.shape), mean[..., 0], inverse[..., 0]
+    y = normal.reshape(x.shape) * per_channel(wide(scale), x.ndim) + per_channel(wide(bias), x.ndim)
+    return y, mean[..., 0], inverse[..., 0]
 
 
 operator(
@@ -221,8 +224,7 @@ def group_norm_18(x: Array, scale: Array, bias: Array, /, *, num_groups: int, ep
 def group_norm_21(
     x: Array, scale: Array, bias: Array, /, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> jax.Array:
-    normal, _, _ = group_standardise(x, num_groups, epsilon)
-    return normal.astype(x.dtype) * per_channel(scale, x.ndim) + per_channel(bias, x.ndim)
+    return group_normalise(x, scale, bias, num_groups, epsilon)[0].astype(x.dtype)
 
 
 def trailing(x: Array, axis: int) -> tuple[int, ...]:

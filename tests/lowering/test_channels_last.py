@@ -123,6 +123,25 @@ def test_elementwise_operators_stay_in_layout():
     assert len(transposes_left(graph, output, x, expected)) == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "attributes", "wholly"),
+    [
+        ("ReduceL1", {}, True),
+        ("ReduceSumSquare", {"axes": [3, 0, -3, 2], "keepdims": 0}, True),
+        ("ReduceMean", {"axes": [0, 1, 3]}, False),
+    ],
+)
+def test_sums_of_all_elements_need_no_other_layout(kind, attributes, wholly):
+    a = Author()
+    output = a.op(kind, a.op("Sin", a.op("Conv", "x", a.weight(4, 3, 3, 3))), **attributes)
+    x = a.rng.normal(size=(2, 3, 16, 16)).astype(np.float32)
+    proto = a.model(output)
+    graph = load(proto).graph
+    assert channels_last(graph)
+    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
+    assert len(transposes_left(graph, output, x, expected)) == (1 if wholly else 2)
+
+
 def quantised() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """Operators on whole numbers and between quantisers, by one scale and by one a channel, of undeclared shapes."""
     text = """<ir_version: 9, opset_import: ["": 19]> g(float[2,3,9,8] x) => (y, b) {

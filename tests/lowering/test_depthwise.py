@@ -17,6 +17,11 @@ CASES = {
     "padding beyond the window": ((2, 5, 4, 3), (2, 2), (1, 1), (3, 0, 2, 1), (1, 1)),
     "no padding": ((1, 5, 6, 3), (3, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
     "one dimension": ((2, 9, 4), (5,), (1,), (2, 2), (1,)),
+    "rows left over": ((2, 19, 3, 4), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+    "rows left over, strides": ((1, 4, 77, 3), (2, 3), (1, 2), (1, 1, 0, 2), (1, 1)),
+    "several sums of rows": ((1, 33, 5, 3), (3, 3), (1, 1), (1, 1, 0, 1), (1, 2)),
+    "many window elements": ((1, 5, 15, 3), (3, 5), (1, 1), (1, 2, 1, 2), (1, 1)),
+    "one element": ((2, 5, 4, 3), (1, 1), (2, 1), (0, 0, 0, 0), (1, 1)),
     "three dimensions": ((1, 4, 5, 4, 3), (2, 3, 2), (1, 2, 1), (0, 1, 1, 1, 1, 0), (1, 1, 1)),
 }
 
@@ -68,3 +73,14 @@ def test_infinities_reach_the_gradients_that_they_belong_to():
     assert np.isfinite(found[..., 0]).all()
     assert np.isinf(found[:2, :2, 0, 1]).all()
     assert np.isfinite(found[2, :, 0, 1]).all()
+
+
+def test_weight_gradients_of_large_maps_are_exact():
+    """Sums of a few rows, added up: one sum after the other over 100 x 100 places would lose three more bits."""
+    rng = np.random.default_rng(0)
+    x, g = (rng.normal(size=(1, 100, 100, 8)).astype(np.float32) for _ in range(2))
+    w, win = np.ones((3, 3, 1, 8), np.float32), window((100, 100), (3, 3), (), (), (1, 1, 1, 1), "NOTSET")
+    found = jax.jit(lambda x, g: jax.vjp(lambda w: depthwise(x, w, win), w)[1](g)[0])(x, g)
+    rows = np.pad(x.astype(float), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    wanted = [[(rows[:, i : i + 100, j : j + 100] * g).sum((0, 1, 2)) for j in range(3)] for i in range(3)]
+    np.testing.assert_allclose(found[:, :, 0], wanted, atol=1.5e-4)

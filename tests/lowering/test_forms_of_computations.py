@@ -15,7 +15,7 @@ import popart_jax.lowering.kernels  # noqa: F401 - has the forms
 from popart_jax.ops.arrays import lowest
 from popart_jax.ops.convolution import convolve
 from popart_jax.ops.kernels import IPU, Computation, platform, tracing_for
-from popart_jax.ops.normalization import group_standardise
+from popart_jax.ops.normalization import group_normalise
 from popart_jax.ops.pooling import fold_windows, max_pool_values, share_gradient
 from popart_jax.ops.recurrent import lstm_scan
 from popart_jax.ops.resize import Axis, Rule, blend, weights
@@ -72,14 +72,25 @@ def double():
 @pytest.mark.parametrize("groups", [1, 2, 6])
 def test_group_norm(shape: tuple[int, ...], groups: int):
     x = jnp.asarray(RANDOM.normal(size=shape))
-    same(group_standardise, lambda fn: lambda x: fn(x, groups, 1e-3), x)
+    scale, bias = (jnp.asarray(RANDOM.normal(size=shape[1])) for _ in range(2))
+    same(group_normalise, lambda fn: lambda *operands: fn(*operands, groups, 1e-3), x, scale, bias)
 
 
 @pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
 def test_group_norm_of_special_values(special: float):
     x = jnp.asarray(RANDOM.normal(size=(2, 6, 3, 4))).at[1, 2, 0, 1].set(special)
-    for found, plain in zip(*ways(group_standardise, lambda fn: lambda x: fn(x, 3, 1e-3), x), strict=True):
+    scale, bias = jnp.arange(1.0, 7.0), jnp.ones(6)
+    both = ways(group_normalise, lambda fn: lambda *operands: fn(*operands, 3, 1e-3), x, scale, bias)
+    for found, plain in zip(*both, strict=True):
         np.testing.assert_allclose(found, plain, rtol=1e-11, atol=1e-11)
+
+
+def test_gradients_of_a_group_norm_share_their_sums():
+    """Two sums over the data, whatever the gradients are for; the forward pass has two others."""
+    x, scale = jnp.ones((2, 6, 3, 4)), jnp.ones(6)
+    with tracing_for("cpu"):
+        made = jax.make_jaxpr(lambda *a: jax.vjp(lambda *b: group_normalise(*b, 3, 1e-3)[0], *a)[1](x))(x, scale, scale)
+    assert str(made).count("reduce_sum[axes=(2, 3)") == 4
 
 
 @ON_CPUS
@@ -89,7 +100,7 @@ def test_kernels_of_a_residual_network_do_not_grow_with_its_layers():
     def largest(layers: int) -> int:
         def loss(x: jax.Array, ws: list[jax.Array]) -> jax.Array:
             for w in ws:
-                x = group_standardise(x + jax.nn.relu(x @ w), 1, 1e-5)[0] * 0.5
+                x = group_normalise(x + jax.nn.relu(x @ w), jnp.full(6, 0.5), jnp.zeros(6), 1, 1e-5)[0]
             return (x * x).sum()
 
         ws = [jnp.ones((6, 6))] * layers

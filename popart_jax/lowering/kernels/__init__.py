@@ -21,7 +21,7 @@ MODULES = {
 FORMS = {
     "blending": "blend",
     "depthwise": "convolve",
-    "group_norm": "group_standardise",
+    "group_norm": "group_normalise",
     "integers": "integer_convolution integer_product",
     "lstm": "accurate_tanh logistic lstm_scan",
     "windows": "fold_windows share_gradient",

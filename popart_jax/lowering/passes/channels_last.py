@@ -3,7 +3,8 @@
 XLA's CPU and GPU convolutions want channels last; a graph of NCHW nodes would transpose around each of them. One walk
 in graph order keeps, beside each tensor with channels (rank 3 to 5), its channels-last twin where one exists.
 Convolutions and pools read and produce twins, and so do layout-neutral operators whose operands have twins; sums of all
-elements read them. Nodes that need NCHW read a transpose, which is only computed if some node reads it. Tensors keep their names and values.
+elements read them. Nodes that need NCHW read a transpose, which is only computed if some node reads it. Tensors keep
+their names and values.
 """
 
 from __future__ import annotations

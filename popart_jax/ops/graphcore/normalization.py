@@ -13,7 +13,7 @@ from jax import lax
 from ...errors import popart_exception
 from ..arrays import Array
 from ..builder_methods import builder_method
-from ..normalization import group_standardise, per_channel, popart_batch_norm, wide
+from ..normalization import group_normalise, popart_batch_norm, wide
 from ..operator import operator
 from ..registry import Options, OutputCount, lowers
 from .losses import DOMAIN
@@ -27,10 +27,9 @@ def group_normalization(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Also returns mean and inverse deviation, one value per sample and group, flat."""
     order = _strided_order(x.shape[1], num_groups) if options.strided_group_norm else None
-    x_ = x if order is None else x[:, order]
-    normal, mean, inverse = group_standardise(x_, num_groups, epsilon)
-    normal = normal if order is None else normal[:, np.argsort(order)]
-    y = normal * per_channel(wide(gamma), x.ndim) + per_channel(wide(beta), x.ndim)
+    operands = (x, gamma, beta) if order is None else (x[:, order], gamma[order], beta[order])
+    y, mean, inverse = group_normalise(*operands, num_groups, epsilon)
+    y = y if order is None else y[:, np.argsort(order)]
     return y.astype(x.dtype), mean.reshape(-1).astype(x.dtype), inverse.reshape(-1).astype(x.dtype)
 
 

@@ -10,7 +10,7 @@ from jax import lax
 
 from ...errors import popart_exception
 from ..arrays import Array, split_axis
-from ..normalization import group_standardise, rms_norm, standardise, wide
+from ..normalization import group_normalise, rms_norm, standardise, wide
 from ..registry import Gap, lowers
 from . import DOMAIN
 
@@ -84,11 +84,9 @@ def group_norm(
 ) -> Array:  # fmt: skip
     """Group normalisation, optionally followed by SiLU."""
     data = jnp.moveaxis(x, -1, 1) if channels_last else x
-    normal, _, _ = group_standardise(data, groups, epsilon)
-    normal = jnp.moveaxis(normal, 1, -1)
-    y = normal * wide(gamma) + wide(beta)
+    y, _, _ = group_normalise(data, gamma, beta, groups, epsilon)
     y = jax.nn.silu(y) if activation else y
-    return (y if channels_last else jnp.moveaxis(y, -1, 1)).astype(x.dtype)
+    return (jnp.moveaxis(y, 1, -1) if channels_last else y).astype(x.dtype)
 
 
 @lowers("SkipGroupNorm", domain=DOMAIN)
