@@ -27,7 +27,7 @@ from ...ops.gradients import pulled_back
 from ...ops.kernels import IPU, note_call, platform, weights_come_as_stored
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
-from . import few_channels, few_places, onednn, pointwise, stored_weights
+from . import few_channels, few_places, onednn, pointwise, stored_weights, weight_products
 from .convolution import convolution
 from .depthwise_last import depthwise, with_channels
 from .either import either
@@ -185,7 +185,7 @@ def is_depthwise(x: Any, w: Any, group: int, win: Window) -> bool:
 
 @partial(two_way, nondiff_argnums=(3, 4))
 def _chosen(x: jax.Array, w: jax.Array, b: jax.Array | None, group: int, win: Window) -> jax.Array:
-    """By oneDNN or as `own`, and so is the data gradient; the gradient of weights is that of `own`."""
+    """By oneDNN or as `own`, and so are the gradients of data and weights."""
     if suits_library(x, w, group, win):
         if group == 1 and stored_weights.suits_sound(x, win):
             return _biased(stored_weights.by_rows(x, w, win), b)
@@ -202,7 +202,7 @@ def _forward(
 def _backward(group: int, win: Window, saved: Any, g: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     x, w, b = saved
     of_x = _data_gradient(x, w, g, group, win)
-    of_w = pulled_back(lambda w: own(x, w, group, win), w, g)
+    of_w = _weights_by_library(x, g, win) if weight_products.suits(x, w, group, win) else _weights(x, w, g, group, win)
     return of_x, of_w, None if b is None else g.sum(range(g.ndim - 1))
 
 
@@ -253,3 +253,35 @@ def _jvp(primals: Any, tangents: Any, *, group: int, win: Window, **_: Any) -> t
 CORRELATION = either("correlation", onednn.correlation_of_floats, _own, _type)
 """A primitive with derivatives of its own, since JAX drops `custom_jvp` when it differentiates a loop twice."""
 ad.primitive_jvps[CORRELATION] = _jvp
+
+
+def _weights(x: jax.Array, w: Any, g: jax.Array, group: int, win: Window) -> jax.Array:
+    """The gradient of weights of this shape."""
+    return pulled_back(lambda w: own(x, w, group, win), w, g)
+
+
+def _weights_by_library(x: jax.Array, g: jax.Array, win: Window) -> jax.Array:
+    note_call(WEIGHTS.name)
+    return WEIGHTS.bind(x, g, win=win)
+
+
+def _own_weights(x: Any, g: Any, *, win: Window) -> jax.Array:
+    return _weights(x, jnp.zeros((*win.kernel, x.shape[-1], g.shape[-1]), x.dtype), g, 1, win)
+
+
+def _weights_type(x: Any, g: Any, *, win: Window) -> Any:
+    return x.update(shape=(*win.kernel, x.shape[-1], g.shape[-1]))
+
+
+def _sums_over_images(*_: Any) -> bool:
+    return False
+
+
+def _weights_jvp(primals: Any, tangents: Any, *, win: Window) -> tuple[jax.Array, jax.Array]:
+    (x, g), (of_x, of_g) = primals, cast("list[Any]", [ad.instantiate_zeros(t) for t in tangents])
+    push = _own_weights(of_x, g, win=win) + _own_weights(x, of_g, win=win)
+    return _weights_by_library(x, g, win), push
+
+
+WEIGHTS = either("correlation_weights", weight_products.weight_gradient, _own_weights, _weights_type, _sums_over_images)
+ad.primitive_jvps[WEIGHTS] = _weights_jvp

@@ -41,11 +41,11 @@ def has_few_places(x: Any, w: Any, win: Window) -> bool:
 
 def correlation(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     """Correlation of x (N, ..., C) with w (..., C, M)."""
-    return _rows(x, win) @ w.reshape(-1, w.shape[-1])
+    return rows(x, win) @ w.reshape(-1, w.shape[-1])
 
 
 @partial(two_way, nondiff_argnums=(1,))
-def _rows(x: jax.Array, win: Window) -> jax.Array:
+def rows(x: jax.Array, win: Window) -> jax.Array:
     """The data under each window, (N, ..., taps times C).
 
     One kernel, that equal layers share; with a slice for each tap XLA compiles a kernel for each, in three times the
@@ -58,17 +58,21 @@ def _rows(x: jax.Array, win: Window) -> jax.Array:
 def _gathered(x: jax.Array, win: Window) -> jax.Array:
     """The same as rows of C numbers; if they were longer, XLA would not copy them by vectors."""
     data, channels = padded(x, win), x.shape[-1]
-    flat, places = data.reshape(math.prod(data.shape[:-1]), channels), _places(data.shape, win)
-    return lax.gather(flat, places[:, None], _BY_ROW, (1, channels), mode="promise_in_bounds")
+    places, images = jnp.asarray(_places(data.shape[1:-1], win)), len(data)
+    if images != 1:
+        starts = lax.iota(np.int32, images) * math.prod(data.shape[1:-1])
+        places = starts[:, None] + places
+    flat = data.reshape(math.prod(data.shape[:-1]), channels)
+    return lax.gather(flat, places.reshape(-1, 1), _BY_ROW, (1, channels), mode="promise_in_bounds")
 
 
-def _places(shape: tuple[int, ...], win: Window) -> np.ndarray:
-    """For each window and tap, the number of its place among those of the padded data."""
-    numbers = np.arange(math.prod(shape[:-1]), dtype=np.int32).reshape(shape[:-1])
-    windows = np.lib.stride_tricks.sliding_window_view(numbers, win.reach, tuple(range(1, numbers.ndim)))
+def _places(sizes: tuple[int, ...], win: Window) -> np.ndarray:
+    """For each window and tap, the number of its place among those of a padded image."""
+    numbers = np.arange(math.prod(sizes), dtype=np.int32).reshape(sizes)
+    windows = np.lib.stride_tricks.sliding_window_view(numbers, win.reach)
     at = tuple(slice(0, n * s, s) for n, s in zip(win.positions, win.strides, strict=True))
     taps = tuple(slice(None, None, d) for d in win.dilations)
-    return windows[(slice(None), *at, *taps)].reshape(-1)
+    return windows[(*at, *taps)].reshape(-1)
 
 
 def _by_taps(x: jax.Array, win: Window) -> jax.Array:
@@ -76,7 +80,7 @@ def _by_taps(x: jax.Array, win: Window) -> jax.Array:
 
 
 def _forward(x: jax.Array, win: Window) -> tuple[jax.Array, jax.Array]:
-    return _rows(x, win), x
+    return rows(x, win), x
 
 
 def _backward(win: Window, x: jax.Array, g: jax.Array) -> tuple[jax.Array]:
@@ -85,7 +89,7 @@ def _backward(win: Window, x: jax.Array, g: jax.Array) -> tuple[jax.Array]:
 
 
 def _push(win: Window, x: jax.Array, tangents: tuple[jax.Array]) -> jax.Array:
-    return _rows(tangents[0], win)
+    return rows(tangents[0], win)
 
 
-_rows.defvjp(_forward, _backward, _push)
+rows.defvjp(_forward, _backward, _push)
