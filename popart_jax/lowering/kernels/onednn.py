@@ -88,20 +88,29 @@ def _call(
 
 @cache
 def works() -> bool:
-    """Whether all calls give exact sums on this processor; tried once, on the largest numbers."""
+    """Whether the calls for bytes and convolutions give exact sums on this processor; tried on the largest numbers."""
     data, weights = np.full((1, 4, _DEEP), 255, np.uint8), np.full((1, _DEEP, 32), 127, np.int8)
     weights[..., ::2] = -128
     win = Window((1,), (1,), (1,), ((0, 0),), (4,), (0,))
 
-    rows, columns = np.float32(data[0].T), np.float32(weights[0])
+    def both(x: Any, w: Any) -> Any:
+        return product(x, w), correlation(x, w, group=1, win=win)
 
-    def tried(x: Any, w: Any, rows: Any, columns: Any) -> Any:
-        return product(x, w), correlation(x, w, group=1, win=win), summed_product(rows, columns)
+    wanted = np.matmul(data.astype(np.int32), weights.astype(np.int32))
+    return all(np.array_equal(wanted, x) for x in _tried(both, data, weights) or (None,))
 
+
+@cache
+def sums_products() -> bool:
+    """Whether `summed_product` works; training alone asks for it."""
+    a, b = np.eye(4, 3, dtype=np.float32), np.arange(8, dtype=np.float32).reshape(4, 2)
+    return np.array_equal(_tried(summed_product, a, b), b[:3])
+
+
+def _tried(function: Any, *operands: Any) -> Any:
+    """The function's results; None if this jaxlib has no such library, for which exceptions differ between releases."""
     try:
         with outside_traces():
-            found = cast("tuple[jax.Array, ...]", jax.jit(tried)(data, weights, rows, columns))
-    except Exception:  # this jaxlib has no such library; the exception's class differs between releases
-        return False
-    wanted = np.matmul(data.astype(np.int32), weights.astype(np.int32))
-    return all(np.array_equal(wanted, np.reshape(x, wanted.shape)) for x in found)
+            return jax.jit(function)(*operands)
+    except Exception:
+        return None

@@ -38,9 +38,9 @@ def suits(x: Any, w: Any, group: int, win: Window) -> bool:
     if group > 1 or places < _MANY_PLACES or places * w.size < _LEAST or not _parts(x, win):
         return False
     if math.prod(kernel) == 1:
-        return filters >= _SOME_FILTERS
+        return filters >= _SOME_FILTERS and onednn.sums_products()
     small = len(kernel) == _IMAGE and math.prod(kernel) <= _SMALL_WINDOW and channels >= _SEVERAL_CHANNELS
-    return small and filters >= _MANY_FILTERS and places >= _MANY_WINDOWS
+    return small and filters >= _MANY_FILTERS and places >= _MANY_WINDOWS and onednn.sums_products()
 
 
 def weight_gradient(x: jax.Array, g: jax.Array, *, win: Window) -> jax.Array:
