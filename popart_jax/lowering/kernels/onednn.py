@@ -12,9 +12,9 @@ between devices: only those that stay in this process, on one device, have the c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -97,20 +97,22 @@ def works() -> bool:
         return product(x, w), correlation(x, w, group=1, win=win)
 
     wanted = np.matmul(data.astype(np.int32), weights.astype(np.int32))
-    return all(np.array_equal(wanted, x) for x in _tried(both, data, weights) or (None,))
+    found = _tried(both, data, weights)
+    return found is not None and all(np.array_equal(wanted, x) for x in found)
 
 
 @cache
 def sums_products() -> bool:
     """Whether `summed_product` works; training alone asks for it."""
     a, b = np.eye(4, 3, dtype=np.float32), np.arange(8, dtype=np.float32).reshape(4, 2)
-    return np.array_equal(_tried(summed_product, a, b), b[:3])
+    found = _tried(summed_product, a, b)
+    return found is not None and np.array_equal(b[:3], found)
 
 
-def _tried(function: Any, *operands: Any) -> Any:
+def _tried(function: Callable[..., Any], *operands: Any) -> Any:
     """The function's results; None if this jaxlib has no such library, for which exceptions differ between releases."""
     try:
         with outside_traces():
-            return jax.jit(function)(*operands)
+            return cast("Any", jax.jit(function)(*operands))
     except Exception:
         return None

@@ -9,12 +9,14 @@ and 17.9, 28 x 28 x 64 to 64 dilated 5.9 and 5.0, 2 x 28 x 28 x 96 to 2,048 by 1
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ..._compat.jax import kept_call
 from ...ops.windows import Window
 from . import few_places, onednn
 from .depthwise_last import padded_taps
@@ -27,8 +29,8 @@ _IMAGE, _SMALL_WINDOW, _SEVERAL_CHANNELS, _MANY_FILTERS, _MANY_WINDOWS = 2, 9, 5
 """The same for windows: their data, written as rows, must meet many filters. Of a training step's time by XLA: 4 x 32 x
 32 x 512 to 16 by 3 x 3 1.3, 112 x 112 x 16 to 32 by 7 x 7 1.2, 112 x 112 x 3 to 64 by 7 x 7 1.3, one dimension 1.2.
 """
-_MOST = 16_000_000
-"""Numbers that are written at a time: 64 MB, of as many images as that allows."""
+_MOST = 4_000_000
+"""Numbers that are written at a time: 16 MB, which the cache holds, of as many images as that allows."""
 
 
 def suits(x: Any, w: Any, group: int, win: Window) -> bool:
@@ -46,11 +48,14 @@ def suits(x: Any, w: Any, group: int, win: Window) -> bool:
 def weight_gradient(x: jax.Array, g: jax.Array, *, win: Window) -> jax.Array:
     """The gradient (..., C, M) for data x (N, ..., C) and an output gradient g (N, ..., M)."""
     parts = _parts(x, win)
+    product = partial(
+        kept_call, partial(_product, win=win)
+    )  # or XLA writes the rows in the forward pass, and keeps them
     if parts == 1:
-        return _product(x, g, win)
+        return product(x, g)
 
     def add_part(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        return total + _product(*part, win), None
+        return total + product(*part), None
 
     nothing = jnp.zeros((*win.kernel, x.shape[-1], g.shape[-1]), x.dtype)
     return lax.scan(add_part, nothing, (_cut(x, parts), _cut(g, parts)))[0]
