@@ -37,8 +37,9 @@ Trainable: TypeAlias = "str | re.Pattern[str] | Callable[..., bool] | Iterable[s
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"  # PyTorch's exporter, torch.onnx.export(dynamo=True)
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
-_GENERATED = re.compile(  # the last two: operands of TensorFlow's operators on two numbers, results of PyTorch's
-    r"(val|const|constant|scalar_tensor)[_\w]*\d*$|.*::.*|\d+$|.*/(x|y|const(_\d+)?)(:0)?$|/.*_output_\d+$",
+_GENERATED = re.compile(  # the last three: operands and constants of TensorFlow's formulas, results of PyTorch's
+    r"(val|const|constant|scalar_tensor)[_\w]*\d*$|.*::.*|\d+$|.*/(x|y|(const|cast)(_\d+)?)(:0)?$"
+    r"|ConstantFolding/.*|/.*_output_\d+$",
     re.IGNORECASE,
 )
 _STEP = re.compile(  # names that PyTorch's exporter gives to computed values; weights have names of modules
@@ -70,6 +71,9 @@ _PADDLE = re.compile(r"(helper\.constant|auto\.cast)\.\d+")
 _JAX2ONNX = re.compile(r"dpa_scale_\d+|reduce_window_sum_kernel_\d+")
 """What jax2onnx writes into Keras's attention, and the ones by which it sums windows."""
 
+_CONVERTERS = ("skl2onnx", "OnnxMLTools")
+"""Makers of files whose formulas have numbers beside what was fitted: the two of a square, the one of ``1 - p``."""
+
 _MASKED = -1e4  # largest number that exporters add to the scores of masked positions
 _STATISTICS = (3, 4)  # operands of BatchNormalization
 _FLOATS = re.compile(r"tensor\((float|float16|double|bfloat16)\)")  # alone, or in a sequence or an optional
@@ -85,14 +89,17 @@ class Choice:
     frozen: Mapping[str, str] = field(default_factory=dict[str, str])  # all other tensors, with the reason
 
 
-def choose(stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: Trainable | None) -> Choice:
-    """Select parameters and state among the `stored_floats` of a model with these opsets.
+def choose(
+    stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: Trainable | None, producer: str | None = None
+) -> Choice:
+    """Select parameters and state among the `stored_floats` of a model with these opsets, which `producer` wrote.
 
     `trainable` is names, patterns with ``*``, compiled regular expressions, or a predicate of name and array, or of the
     name alone; None: the default. Raises popart_exception where a name or pattern matches no stored tensor.
     """
     noted = any(_KIND in one.metadata for one in stored.values())
-    reasons = {name: _reason(one, opsets, noted) for name, one in stored.items()}
+    formulas = producer in _CONVERTERS
+    reasons = {name: _reason(one, opsets, noted, formulas) for name, one in stored.items()}
     state = tuple(name for name, reason in reasons.items() if reason == _STATE)
     if trainable is None:
         chosen = tuple(name for name, reason in reasons.items() if not reason)
@@ -111,8 +118,11 @@ _SETTINGS = {"Clip": "the limit of a Clip", "Dropout": "the ratio of a Dropout"}
 """Reasons for operands after the first, by operator, that are not weights."""
 
 
-def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
-    """Why a tensor is not a parameter; '' if it is one."""
+def _reason(one: Stored, opsets: Mapping[str, int], noted: bool, formulas: bool) -> str:
+    """Why a tensor is not a parameter; '' if it is one.
+
+    `noted`: the exporter notes what is a parameter. `formulas`: the file is of one of `_CONVERTERS`.
+    """
     if CONSTANT in one.metadata:
         return "a constant, said who built the model"
     if _WRITTEN_OUT.fullmatch(one.value.name or "") and QUANTISED not in one.metadata:
@@ -140,7 +150,7 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool) -> str:
         return "a number of a formula"
     if one.tensor.size == 1 and (_PADDLE.fullmatch(one.name) or _WORKED_OUT.fullmatch(one.name)):
         return "a number of a formula"
-    if _JAX2ONNX.fullmatch(one.name):
+    if _JAX2ONNX.fullmatch(one.name) or (formulas and _is_round(one.tensor)):
         return "a number of a formula"
     return "a mask" if _is_mask(one.tensor) else ""
 
@@ -241,6 +251,11 @@ def schema_of(node: ir.Node, opsets: Mapping[str, int]) -> Any:
 
 def _version(node: ir.Node, opsets: Mapping[str, int]) -> int:
     return node.version or opsets.get("" if node.domain == "ai.onnx" else node.domain, 1)
+
+
+def _is_round(tensor: Any) -> bool:
+    """Whether a tensor is one whole number or half of one, which no fit ends in."""
+    return tensor.size == 1 and float(2 * np.real(tensor.numpy().reshape(()))).is_integer()
 
 
 def _is_mask(tensor: Any) -> bool:

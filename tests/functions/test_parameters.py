@@ -255,6 +255,8 @@ def test_a_model_without_parameters_says_why() -> None:
         "a/mul/y:0": formula,
         "helper.constant.2": formula,
         "dpa_scale_0": formula,
+        "ConstantFolding/a/truediv_recip:0": formula,
+        "a/rescaling/Cast_1:0": formula,
         "/a/Constant_1_output_0": constant,
     }
     for name, why in reasons.items():  # TensorFlow's; Paddle's; jax2onnx's; PyTorch's after ONNX Runtime's optimizer
@@ -325,6 +327,18 @@ def test_numbers_that_end_in_sizes_are_no_parameters(end: str, rows: int) -> Non
 def test_what_ends_in_labels_stays_a_parameter() -> None:
     text = f"<{HEAD}> g(float[N,2] x) => (int64[N,1] y) {{ a = Mul(x, w) b = Add(a, c) y = ArgMax<axis = 1>(b) }}"
     assert set(popart.to_jax(parse(text, array("w", 2), array("c", 2)))[1]) == {"w", "c"}
+
+
+@pytest.mark.parametrize("producer", ["skl2onnx", "OnnxMLTools"])
+def test_whole_numbers_beside_what_was_fitted_are_no_parameters(producer: str) -> None:
+    """A converter writes ``(1 - x) ** 2 * scale + shift / 2`` with all five numbers as tensors of one element."""
+    numbers = {"one": 1, "square": 2, "scale": 0.3, "shift": -0.7, "half": 0.5}
+    weights = [onnx.numpy_helper.from_array(np.float32([x]), name) for name, x in numbers.items()]
+    steps = "a = Sub(one, x) b = Pow(a, square) c = Mul(b, scale) d = Mul(shift, half) y = Add(c, d)"
+    model = parse(f"<{HEAD}> g(float[N,2] x) => (float[N,2] y) {{ {steps} }}", *weights)
+    assert set(popart.to_jax(model)[1]) == numbers.keys()  # a network's own may start at a whole number
+    model.producer_name = producer
+    assert set(popart.to_jax(model)[1]) == {"scale", "shift"}
 
 
 def test_half_precision_names_what_stays() -> None:
