@@ -29,6 +29,8 @@ def fold_batch_norm(node: ir.Node, context: Context) -> Outcome:
         return None
     if len([o for o in node.outputs if o.name]) != 1 or attribute_int(node, "training_mode", 0):
         return Refused("it normalises with the statistics of the batch")
+    if not attribute_int(node, "spatial", 1):
+        return Refused("each place has its own statistics")
     if not context.only_used_once(source):
         return Refused(f"tensor '{source.name}' is read elsewhere, or must keep its name")
     scale, shift, mean, variance = node.inputs[1:5]

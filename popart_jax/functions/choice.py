@@ -229,7 +229,11 @@ _FEW = 16
 def _is_size(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
     if node.op_type == "Cast" and not node.domain:
         to = node.attributes.get("to")
-        return to is not None and not ir.DataType(to.as_int()).is_floating_point()
+        if to is None:
+            return False
+        named = to.type is ir.AttributeType.STRING  # before opset 6
+        kind = ir.DataType.__members__.get(to.as_string().upper()) if named else ir.DataType(to.as_int())
+        return kind is not None and not kind.is_floating_point()
     row = resolve(node.domain, node.op_type, _version(node, opsets))
     return row is not None and row.is_static(at)
 

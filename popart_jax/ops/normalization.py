@@ -123,7 +123,6 @@ operator(
     "BatchNormalization",
     EXPENSIVE | NORM | ROUNDS,
     gradients=gradient("g x0 x1 y3 y4", of=(0, 1, 2)),
-    ranks="scale 1 B 1 mean 1 var 1 input_mean 1 input_var 1",
     popxl=as_onnx(9, runs=9, name="BatchNormOp"),
 )
 

@@ -274,7 +274,8 @@ def _translation(node: ir.Node) -> Lowering:
 
 def _handler(node: ir.Node) -> Callable[[_Rewriter, ir.Node], None] | None:
     """The rewrite that brings a node into channels-last layout; None for a node that stays channels first."""
-    if node.domain not in _DOMAINS:
+    by_place = node.attributes.get_int("spatial", 1) == 0  # an old BatchNormalization with statistics for each place
+    if node.domain not in _DOMAINS or by_place:
         return None
     if node.domain in ("", "ai.onnx") and node.op_type in _TRANSLATED:
         return _conv if "w" in _translation(node).inputs else _windowed
