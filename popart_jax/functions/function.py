@@ -37,7 +37,7 @@ from .arrays import stored_arrays
 from .by_shapes import ByShapes, in_order
 from .choice import Choice
 from .explicit_axes import with_automatic_axes
-from .given import check_key, check_state, check_tree, check_written, typed
+from .given import check_key, check_state, check_tree, check_written, in_own_order, typed
 from .inputs import Ready, as_mapping, check_inputs, needed_inputs
 from .partition import Rules
 from .precision import check_not_cut, in_precision, precision
@@ -129,6 +129,7 @@ class OnnxFunction:
         check_tree(params)
         if state is not None:
             check_state(state, self.choice.state)
+        params, state = in_own_order(params), in_own_order(state)
         if self._is_bounded and not staged():  # the padding of results is known where they are traced
             return self._compiled(params, self._ready(inputs), key, state, trains)
         if self._never_compiled or not self._is_large or not _are_concrete((params, inputs, key, state)):
@@ -315,6 +316,7 @@ class OnnxFunction:
             state: Mapping[str, Any] | None = None,
             training: bool | None = None,
         ) -> Any:
+            params, state = in_own_order(params), in_own_order(state)
             programs = kept.get(training)
             if programs is None:
                 if beside_jax.folder() is None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import onnx_ir as ir
 
 from .._compat.jax import Tracer
@@ -35,6 +36,15 @@ def check_tree(params: Any, wanted: Collection[str] = (), known: Collection[str]
             f"Parameters do not match the model: missing {missing[:10]}, unknown {unknown[:10]}.\n"
             "  fix: pass all the parameters that to_jax returned, trained or not; popart_jax.save takes some of them."
         )
+
+
+def in_own_order(arrays: Any) -> Any:
+    """The arrays of a dictionary, those of NumPy in the other byte order, which JAX does not take, turned."""
+    if not isinstance(arrays, Mapping):
+        return arrays
+    held = cast("Mapping[str, Any]", arrays)
+    foreign = {n: x for n, x in held.items() if isinstance(x, np.ndarray) and not x.dtype.isnative}
+    return {**held, **{n: x.astype(x.dtype.newbyteorder("=")) for n, x in foreign.items()}} if foreign else held
 
 
 def check_held(what: str, x: Any) -> None:

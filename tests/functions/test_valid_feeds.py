@@ -127,3 +127,21 @@ def test_compiled_functions_take_one_array_as_the_function_does() -> None:
         np.testing.assert_array_equal(call(params, given)["y"], BASE * 2)
     for given in kinds:
         np.testing.assert_array_equal(fn.with_weights(params)(given)["y"], BASE * 2)
+
+
+@pytest.mark.parametrize("nodes", [1, 8])
+def test_parameters_and_state_of_the_other_byte_order_are_turned(nodes: int) -> None:
+    """A graph of several nodes is compiled by a plain call too, and stays so."""
+    chain = "".join(f"h{i} = Tanh(h{i - 1}) " for i in range(1, nodes))
+    steps = f"h0 = Mul(x, w) {chain} y = BatchNormalization(h{nodes - 1}, w, w, m, v)"
+    text = f"g (float[N,6] x) => (float[N,6] y) {{ {steps} }}"
+    fn, params = popart.to_jax(model(text, w=BASE[0] + 1, m=BASE[1], v=BASE[2] + 1))
+    want = fn(params, BASE)["y"]
+    foreign, state = ({n: np.asarray(x).astype(">f4") for n, x in held.items()} for held in (params, fn.initial_state))
+    for call in (fn, fn.jit):
+        np.testing.assert_allclose(call(foreign, BASE)["y"], want, rtol=1e-6)
+        found, after = call(params, BASE, state=state)
+        np.testing.assert_allclose(found["y"], want, rtol=1e-6)
+        assert after.keys() == state.keys()
+    np.testing.assert_allclose(fn.with_weights(foreign)(BASE)["y"], want, rtol=1e-6)
+    assert not fn._never_compiled
