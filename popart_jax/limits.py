@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Generator, Sequence
+from numbers import Number
 
 from ._process.memory import memory_allowed
 from .errors import popart_exception
@@ -71,8 +72,11 @@ class Limits:
             self._memory, self.nodes, self.cache = before
 
     def check_size(self, shape: Sequence[int], item_size: float, what: str, most: int | None = None) -> None:
-        """Raise popart_exception for a tensor above the limit, or above `most` bytes (the memory that is free now)."""
-        size = math.prod(map(int, shape)) * item_size
+        """Raise popart_exception for a tensor above the limit, or above `most` bytes (the memory that is free now).
+
+        A dimension that is a symbol counts as one.
+        """
+        size = math.prod(int(n) for n in shape if isinstance(n, Number)) * item_size
         self.check_bytes(size, f"{what} of shape {list(shape)}", most)
 
     def check_bytes(self, size: float, what: str, most: int | None = None) -> None:

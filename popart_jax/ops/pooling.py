@@ -115,14 +115,15 @@ def max_pool_indices(x: Array, y: Any, win: Window, storage_order: int) -> jax.A
         weights[axis], step = step, step * sizes[axis]
     grids = np.meshgrid(*(np.arange(n) for n in sizes), indexing="ij")
     flat = sum(g * w for g, w in zip(grids, weights, strict=True))
-    plane = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *(1,) * rank) * prod(sizes)
+    kind = device_dtype(np.int64)
     values = taps(padded(x, win, lowest(x.dtype)), win)
-    places = taps(padded(jnp.asarray(flat + plane, device_dtype(np.int64)), win, -1), win)
-    found = jnp.full(y.shape, -1, places[0].dtype)
+    places = taps(padded(jnp.asarray(flat, kind)[None, None], win, -1), win)
+    found = jnp.full(y.shape, -1, kind)
     for value, place in zip(values, places, strict=True):
         same = (value == y) | (jnp.isnan(value) & jnp.isnan(y)) if is_float(x) else value == y
         found = jnp.where((found < 0) & same & (place >= 0), place, found)
-    return found
+    plane = jnp.arange(prod(x.shape[:2]), dtype=kind).reshape(*x.shape[:2], *(1,) * rank) * prod(sizes)
+    return jnp.where(found < 0, found, found + plane)
 
 
 operator(

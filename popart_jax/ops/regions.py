@@ -81,7 +81,7 @@ def _roi_align(
     rois, data = rois.astype(precise), jnp.asarray(x).astype(precise)
     if ratio < 0:
         raise popart_exception(f"RoiAlign: sampling_ratio {ratio}; expected 0 or more")
-    limits.check_size((len(rois), x.shape[1], height, width), data.dtype.itemsize, "RoiAlign: a result")
+    limits.check_size((rois.shape[0], x.shape[1], height, width), data.dtype.itemsize, "RoiAlign: a result")
     ys = _region_axis(rois, 1, scale, height, ratio, x.shape[2], half_pixel, clamp)
     xs = _region_axis(rois, 0, scale, width, ratio, x.shape[3], half_pixel, clamp)
     if mode == "avg":
@@ -140,9 +140,11 @@ def roi_align(
 ) -> jax.Array:  # fmt: skip
     half = coordinate_transformation_mode == "half_pixel"
     batch = wrap_indices(jnp.asarray(batch_indices), x.shape[0])
-    if rois.shape != (len(batch), 4) or min(output_height, output_width) < 1:
+    if rois.shape != (*batch.shape, 4) or min(output_height, output_width) < 1:
         sizes = f"output {output_height} x {output_width}"
-        raise popart_exception(f"RoiAlign: rois {list(rois.shape)}, {len(batch)} batch indices and {sizes} do not fit")
+        raise popart_exception(
+            f"RoiAlign: rois {list(rois.shape)}, {batch.shape[0]} batch indices and {sizes} do not fit"
+        )
     return _roi_align(
         x, rois, batch, mode, output_height, output_width, sampling_ratio, spatial_scale, half, clamp=False
     )
