@@ -125,7 +125,7 @@ def computed(
     elif op in _ARITHMETIC and all(x is None or x.dtype.kind in "iuOb" for x in operands):
         given = {n: v for n, v in kwargs.items() if n in ("axis", "keepdims")}
         found = _ARITHMETIC[op](*operands, **given)
-    elif op == "Cast" and kwargs.get("to") == _INT64:
+    elif op == "Kept" or (op == "Cast" and kwargs.get("to") == _INT64):
         found = operands[0]
     else:
         return None

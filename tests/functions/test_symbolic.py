@@ -47,8 +47,13 @@ PLACED = """(float[b,2,5,6] x) => (float[b,2,2,3] y, int64[b,2,2,3] i) {
 REGIONS = """(float[2,3,6,6] x, float[b,4] rois, float[b] which) => (float[b,3,2,2] y) {
   zero = Constant<value_float = 0.0>() low = Less(which, zero) i = Cast<to = 7>(low)
   y = RoiAlign<output_height = 2, output_width = 2, sampling_ratio = 2>(x, rois, i) }"""
+CACHED = """(float[b,s] x, float[b,2] past) => (float[b,t] y, float[b,u] z) {
+  one = Constant<value_int=1>() zero = Constant<value_int=0>() first = Constant<value_ints=[0]>()
+  sx = Shape(x) sp = Shape(past) s = Gather(sx, one) before = Gather(sp, one) total = Add(s, before)
+  r = Range(zero, total, one) all = Concat<axis=1>(past, x) f = Cast<to=1>(r) y = Add(all, f)
+  last = Range(before, total, one) g = Cast<to=1>(last) z = Mul(x, g) }"""
 MODELS = {"sum": SUM, "heads": HEADS, "merged": MERGED, "places": PLACES, "expanded": EXPANDED, "sliced": SLICED,
-          "halved": HALVED, "grid": GRID, "placed": PLACED, "regions": REGIONS}  # fmt: skip
+          "halved": HALVED, "grid": GRID, "placed": PLACED, "regions": REGIONS, "cached": CACHED}  # fmt: skip
 
 
 def _exported(model: onnx.ModelProto) -> tuple[jax.export.Exported, popart.OnnxFunction]:

@@ -35,7 +35,7 @@ def keep_values(graph: ir.Graph, protected: Collection[str] = ()) -> bool:
     for node in graph:
         if _is_reduction(node):
             sources[node.outputs[0]] = frozenset()  # small
-        if _merges(node):
+        if _merges(node) and node.outputs[0].dtype != ir.DataType.INT64:  # those are sizes
             (value,) = node.outputs
             sources[value] = _sources(node, sources)
             if _is_shared(value, kernels) and (len(sources[value]) >= _SEVERAL or value in kernels[value]):
