@@ -23,7 +23,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
             Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Div Erf Exp Floor Identity IsInf IsNaN Log Mod
             Mul Neg Pow Reciprocal Round Sigmoid Sign Sin Sinh Sqrt Sub Tan Tanh
         """,
-        "experimental": "Affine Crop ImageScaler ParametricSoftplus Scale ScaledTanh",
+        "experimental": "Affine ConstantFill Crop ImageScaler ParametricSoftplus Scale ScaledTanh",
         "gather": "Gather GatherElements GatherND Scatter ScatterElements ScatterND",
         "image": "ImageDecoder",
         "join": "Concat Pad ReverseSequence Slice Split TensorScatter Trilu",

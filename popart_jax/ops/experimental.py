@@ -1,6 +1,6 @@
 """Operators that ONNX 1.0 to 1.4 had on trial and never made standard; early converters wrote them.
 
-ONNX Runtime still computes them, with the defaults given here.
+ONNX Runtime still computes them, with the defaults given here, except for ConstantFill.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import popart_exception
-from .arrays import Array
+from .arrays import Array, onnx_dtype
+from .create import constant_of_shape
 from .normalization import check_image
+from .operator import FOLDS, WIDE_RESULT, operator
 from .registry import lowers
 
 _BORDERS = 4
@@ -22,6 +24,22 @@ _BORDERS = 4
 @lowers("Affine", 1)
 def affine(x: Array, /, *, alpha: float = 1.0, beta: float = 0.0) -> Array:
     return x * np.asarray(alpha, x.dtype) + np.asarray(beta, x.dtype)
+
+
+operator("ConstantFill", FOLDS | WIDE_RESULT, gradients=())
+
+
+@lowers("ConstantFill", 1)
+def constant_fill(
+    x: Array | None = None, /, *, dtype: int = 1, extra_shape: Sequence[int] = (), input_as_shape: int = 0,
+    shape: Sequence[int] = (), value: float = 0.0,
+) -> Array:  # fmt: skip
+    """A number in the shape of x, in the one that x holds, or in `shape`; PyTorch wrote it as the start of an LSTM."""
+    if x is None:
+        sizes = [*shape, *extra_shape]
+    else:
+        sizes = [*(np.asarray(x).reshape(-1) if input_as_shape else x.shape), *extra_shape]
+    return constant_of_shape(np.asarray(sizes), value=np.asarray(value, onnx_dtype(dtype)))
 
 
 @lowers("Scale", 1)

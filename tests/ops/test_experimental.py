@@ -60,3 +60,33 @@ def test_what_does_not_fit_is_refused(op: str, attributes: dict[str, Any], why: 
     fn, _ = popart.to_jax(model(op, attributes))
     with pytest.raises(popart.popart_exception, match=why):
         fn({}, X)
+
+
+FILLED = """<ir_version: 3, opset_import: ["": 8]>
+g (float[T,N,3] x) => (float[T,1,N,2] y, int32[T,N,3,2] more, double[2,4] plain) {
+  s = Shape(x) i = Constant<value = int64[1] {1}>() n = Gather(s, i) head = Constant<value = int64[1] {1}>()
+  tail = Constant<value = int64[1] {2}>() h = Concat<axis = 0>(head, n, tail) start = ConstantFill<input_as_shape = 1>(h)
+  y = LSTM<hidden_size = 2>(x, w, r, , , start, start)
+  more = ConstantFill<dtype = 6, extra_shape = [2], value = 7.0>(x)
+  plain = ConstantFill<dtype = 11, shape = [2, 4], value = -0.5>() }"""
+
+
+def test_filled_as_pytorch_started_its_recurrent_layers() -> None:
+    """ONNX Runtime has no ConstantFill; the layer starts from zeros by itself where none are given."""
+    generator = np.random.default_rng(1)
+    weights = {n: generator.normal(size=(1, 8, k)).astype(np.float32) for n, k in (("w", 3), ("r", 2))}
+    made = onnx.parser.parse_model(FILLED)
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in weights.items())
+    plain = onnx.ModelProto()
+    plain.CopyFrom(made)
+    (lstm,) = (node for node in made.graph.node if node.op_type == "LSTM")
+    del plain.graph.node[:], plain.graph.output[1:]
+    plain.graph.node.append(onnx.helper.make_node("LSTM", lstm.input[:3], lstm.output, hidden_size=2))
+    x = generator.normal(size=(4, 2, 3)).astype(np.float32)
+    (want,) = onnxruntime.InferenceSession(plain.SerializeToString()).run(None, {"x": x})
+    fn, params = popart.to_jax(made)
+    assert params.keys() == weights.keys()
+    for found in (fn(params, x), fn.jit(params, x), fn.with_weights(params)(x)):
+        np.testing.assert_allclose(found["y"], want, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(found["more"], np.full((4, 2, 3, 2), 7, np.int32))
+        np.testing.assert_array_equal(found["plain"], np.full((2, 4), -0.5))
