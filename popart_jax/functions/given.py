@@ -43,8 +43,8 @@ def in_own_order(arrays: Any) -> Any:
     if not isinstance(arrays, Mapping):
         return arrays
     held = cast("Mapping[str, Any]", arrays)
-    foreign = {n: x for n, x in held.items() if isinstance(x, np.ndarray) and not x.dtype.isnative}
-    return {**held, **{n: x.astype(x.dtype.newbyteorder("=")) for n, x in foreign.items()}} if foreign else held
+    foreign = [n for n, x in held.items() if isinstance(x, np.ndarray) and not cast("Any", x).dtype.isnative]
+    return {**held, **{n: held[n].astype(held[n].dtype.newbyteorder("=")) for n in foreign}} if foreign else held
 
 
 def check_held(what: str, x: Any) -> None:

@@ -65,7 +65,8 @@ def test_what_does_not_fit_is_refused(op: str, attributes: dict[str, Any], why: 
 FILLED = """<ir_version: 3, opset_import: ["": 8]>
 g (float[T,N,3] x) => (float[T,1,N,2] y, int32[T,N,3,2] more, double[2,4] plain) {
   s = Shape(x) i = Constant<value = int64[1] {1}>() n = Gather(s, i) head = Constant<value = int64[1] {1}>()
-  tail = Constant<value = int64[1] {2}>() h = Concat<axis = 0>(head, n, tail) start = ConstantFill<input_as_shape = 1>(h)
+  tail = Constant<value = int64[1] {2}>() h = Concat<axis = 0>(head, n, tail)
+  start = ConstantFill<input_as_shape = 1>(h)
   y = LSTM<hidden_size = 2>(x, w, r, , , start, start)
   more = ConstantFill<dtype = 6, extra_shape = [2], value = 7.0>(x)
   plain = ConstantFill<dtype = 11, shape = [2, 4], value = -0.5>() }"""
