@@ -88,11 +88,11 @@ def test_a_program_out_of_a_cache_is_exported_all_the_same(tmp_path):
 def test_a_program_that_calls_libraries_is_exported_without_the_calls(tmp_path):
     """XLA can't write them. With a folder for compiled programs there are none from the start."""
     proto = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 13]> g(uint8[4,80] x) => (int32[4,40] y) { y = MatMulInteger(x, w) }'
+        '<ir_version: 8, opset_import: ["": 13]> g(uint8[64,80] x) => (int32[64,256] y) { y = MatMulInteger(x, w) }'
     )
-    weights = np.random.default_rng(0).integers(-128, 128, (80, 40)).astype(np.int8)
+    weights = np.random.default_rng(0).integers(-128, 128, (80, 256)).astype(np.int8)
     proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
-    fed, export = np.full((4, 80), 255, np.uint8), str(tmp_path / "export.popef")
+    fed, export = np.full((64, 80), 255, np.uint8), str(tmp_path / "export.popef")
 
     def has_calls(device, act=lambda _: None, **options):
         """Whether a session's program has calls, after it gave the right numbers."""
@@ -100,10 +100,10 @@ def test_a_program_that_calls_libraries_is_exported_without_the_calls(tmp_path):
         session = popart.InferenceSession(proto.SerializeToString(), flow, device, userOptions=options)
         act(session)
         session.prepareDevice()
-        np.testing.assert_array_equal(run(session, x=fed)["y"].reshape(4, 40), fed.astype(int) @ weights)
+        np.testing.assert_array_equal(run(session, x=fed)["y"].reshape(64, 256), fed.astype(int) @ weights)
         text = session._engine.stable_hlo()
         session.saveExecutable(export)
-        np.testing.assert_array_equal(run(session, x=fed)["y"].reshape(4, 40), fed.astype(int) @ weights)
+        np.testing.assert_array_equal(run(session, x=fed)["y"].reshape(64, 256), fed.astype(int) @ weights)
         assert session._engine.portable
         return "__onednn" in text
 
