@@ -33,7 +33,7 @@ def lay_out(program: Program, platform: str, training: Training | None, *, singl
     _enter_shapes(graph, program.types)
     protected = _protected(program)
     in_parts = program.batch is not None  # with channels last tensors have other names, of which no part is known
-    rewrite_for_kernels(graph, protected, without=("channels last",) if in_parts else ())
+    rewrite_for_kernels(graph, protected, without=("turned weights", *(("channels last",) if in_parts else ())))
     if training is None and single and not in_parts and usable():  # XLA's own convolutions are slower in a loop
         in_pieces(graph, protected)
     for one in (graph, *graph.subgraphs()) if training is not None else ():

@@ -305,3 +305,35 @@ def test_branches_are_laid_out_and_their_weights_turned_when_they_are_loaded():
         session.run(popart_jax.PyStepIO({"x": x, "c": np.array(c)}, out))
         (wanted,) = ReferenceEvaluator(proto).run(None, {"x": x, "c": np.array(c)})
         np.testing.assert_allclose(out["z"], wanted, rtol=1e-4, atol=1e-5)
+
+
+READERS = {
+    "a product": "y = MatMul(a, v)",
+    "a product with itself turned": "t = Transpose<perm=[0,1,3,2]>(a) y = MatMul(a, t)",
+    "a product of two": "b = Conv(x, w) y = MatMul(a, b)",
+    "softmax": "y = Softmax(a)",
+    "layer norm": "y = LayerNormalization(a, s)",
+    "sums of rows": "y = ReduceL2<axes=[3], keepdims=0>(a)",
+    "places of maxima": "y = ArgMax<axis=1>(a)",
+    "a running sum": "y = CumSum(a, last)",
+    "einsum": 'y = Einsum<equation="bchw,wd->bdhc">(a, v)',
+    "a slice": "y = Split<axis=1>(a)",
+    "depth to space": "y = DepthToSpace<blocksize=2>(a)",
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_knows_no_layout_reads_what_is_written(name: str) -> None:
+    outputs = "(y, z)" if "Split" in READERS[name] else "(y)"
+    nodes = READERS[name].replace("y = Split", "y, z = Split")
+    head = '<ir_version: 8, opset_import: ["": 17]>'
+    proto = onnx.parser.parse_model(f"{head} g (float[2,3,6,6] x) => {outputs} {{ a = Conv(x, w) {nodes} }}")
+    rng = np.random.default_rng(0)
+    for weight, shape in {"w": (4, 3, 1, 1), "v": (6, 5), "s": (6,)}.items():
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), weight))
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.int64(3), "last"))
+    x = rng.normal(size=(2, 3, 6, 6)).astype(np.float32)
+    fn, params = popart_jax.to_jax(proto)
+    wanted = ReferenceEvaluator(proto).run(None, {"x": x})
+    for found, value in zip(jax.jit(fn)(params, {"x": x}).values(), wanted, strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-4, atol=1e-4)

@@ -69,7 +69,8 @@ CASES: dict[str, tuple[str, tuple[int, ...], dict[str, tuple[int, ...]]]] = {
     ),
     "shared relu": ("r = Relu(x) a = Exp(r) b = Neg(r) y = Add(a, b)", (5, 7), {}),
     "dense": ("y = Gemm<transB=1, alpha=0.5>(x, w, b)", (5, 7), {"w": (6, 7), "b": (6,)}),
-    "turned product": ("t = Transpose(w) y = MatMul(x, t)", (5, 7), {"w": (6, 7)}),
+    "turned weights": ("t = Transpose(w) y = MatMul(x, t)", (5, 7), {"w": (6, 7)}),
+    "turned data": ("a = Neg(x) t = Transpose<perm=[0,2,1]>(a) y = MatMul(x, t)", (2, 5, 7), {}),
     "quantised": (
         """q = QuantizeLinear(x, unit, point) d = DequantizeLinear(q, unit, point) e = DequantizeLinear(bytes, unit)
         m = MatMul(d, e) y = Add(m, x)""",

@@ -16,6 +16,7 @@ from .kept_values import keep_values as keep_values
 from .quantised import multiply_bytes as multiply_bytes
 from .shared_relu import share_relus as share_relus
 from .slices_in_turn import slices_in_turn as slices_in_turn
+from .turned_products import read_as_computed as read_as_computed
 from .turned_products import read_as_stored as read_as_stored
 
 PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
@@ -23,11 +24,12 @@ PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
     "shared relu": lambda graph, _: share_relus(graph),
     "channels last": channels_last,
     "quantised": multiply_bytes,
-    "turned products": lambda graph, _: read_as_stored(graph),
+    "turned data": lambda graph, _: read_as_computed(graph),
+    "turned weights": lambda graph, _: read_as_stored(graph),
     "kept values": keep_values,
 }
 """The rewrites in order; each takes a graph and the names of protected tensors, and returns whether it changed it."""
-FOR_CPUS = frozenset({"turned products", "shared relu", "kept values"})
+FOR_CPUS = frozenset({"turned data", "turned weights", "shared relu", "kept values"})
 """Those that help XLA:CPU alone. Convolutions are computed with channels last on GPUs too, where cuDNN prefers it."""
 
 
