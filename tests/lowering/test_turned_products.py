@@ -87,3 +87,13 @@ def test_rows_that_do_not_fit_are_refused_as_a_matmul() -> None:
     fn, params = popart.to_jax(model("t = Transpose(w) y = MatMul(x, t)", "float[2,6]", (5, 7)))
     with pytest.raises(popart.popart_exception, match="MatMul contracting dimensions unequal"):
         fn(params, {"x": np.ones((2, 6), np.float32)})
+
+
+@pytest.mark.parametrize("order", ["1,1", "2,1", "0,1,3,2"])
+@pytest.mark.parametrize("before", ["a = Identity(x)", "a = Reshape(x, s)"])
+def test_a_wrong_permutation_is_refused_as_a_transpose(order: str, before: str) -> None:
+    made = model(f"{before} t = Transpose<perm=[{order}]>(a) y = MatMul(x, t)", "float[7,7]", (5, 7))
+    made.graph.initializer.append(numpy_helper.from_array(np.array([7, 7]), "s"))
+    fn, params = popart.to_jax(made)
+    with pytest.raises(popart.popart_exception, match="Transpose"):
+        fn(params, {"x": np.ones((7, 7), np.float32)})

@@ -39,13 +39,13 @@ def _rewrite(graph: ir.Graph, node: ir.Node, suits: Callable[[ir.Value], bool]) 
     made = None if y is None else y.producer()
     if made is None or made.op_type != "Transpose" or made.domain not in _OWN:
         return False
-    if made.inputs[0] is None or not suits(made.inputs[0]):
-        return False
-    order = list(made.attributes.get_ints("perm", [1, 0] if _is_matrix(made.inputs[0]) else []))
+    (stored,) = made.inputs
+    order = [] if stored is None or not suits(stored) else _order(made, stored)
     if len(order) < 2 or order[-1] > order[-2]:  # otherwise it is turned once more, not once less
         return False
     swapped = [*order[:-2], order[-1], order[-2]]
-    stored = made.inputs[0] if swapped == sorted(swapped) else _transposed(graph, node, made, swapped)
+    if stored is None or stored.shape is None or swapped != sorted(order):
+        stored = _transposed(graph, node, made, swapped)
     new = ir.Node(DOMAIN, "MatMul", [x, stored], name=node.name)
     graph.insert_before(node, new)
     take_over(node.outputs[0], new.outputs[0])
@@ -53,8 +53,12 @@ def _rewrite(graph: ir.Graph, node: ir.Node, suits: Callable[[ir.Value], bool]) 
     return True
 
 
-def _is_matrix(value: ir.Value) -> bool:
-    return value.shape is not None and len(value.shape) == 2
+def _order(made: ir.Node, stored: ir.Value) -> list[int]:
+    """The permutation of a Transpose; empty where it is not one of the dimensions."""
+    rank = None if stored.shape is None else len(stored.shape)
+    order = list(made.attributes.get_ints("perm", [1, 0] if rank == 2 else []))
+    fits = sorted(order) == list(range(len(order))) and rank in (None, len(order))
+    return order if fits else []
 
 
 def _transposed(graph: ir.Graph, node: ir.Node, made: ir.Node, order: list[int]) -> ir.Value:
