@@ -181,8 +181,7 @@ operator(
 
 @lowers("InstanceNormalization", 1, 6, 22)
 def instance_norm(x: Array, scale: Array, bias: Array, /, *, epsilon: float = 1e-5) -> Array:
-    normal, _, _ = standardise(wide(x), tuple(range(2, x.ndim)), epsilon)
-    return (normal * per_channel(wide(scale), x.ndim) + per_channel(wide(bias), x.ndim)).astype(x.dtype)
+    return group_normalise(x, scale, bias, x.shape[1], epsilon)[0].astype(x.dtype)
 
 
 def check_channels(x: Array, groups: int) -> None:

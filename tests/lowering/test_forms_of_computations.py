@@ -15,7 +15,7 @@ import popart_jax.lowering.kernels  # noqa: F401 - has the forms
 from popart_jax.ops.arrays import lowest
 from popart_jax.ops.convolution import convolve
 from popart_jax.ops.kernels import IPU, Computation, platform, tracing_for
-from popart_jax.ops.normalization import group_normalise
+from popart_jax.ops.normalization import group_normalise, instance_norm
 from popart_jax.ops.pooling import fold_windows, max_pool_values, share_gradient
 from popart_jax.ops.recurrent import lstm_scan
 from popart_jax.ops.resize import Axis, Rule, blend, weights
@@ -90,6 +90,13 @@ def test_gradients_of_a_group_norm_share_their_sums():
     x, scale = jnp.ones((2, 6, 3, 4)), jnp.ones(6)
     with tracing_for("cpu"):
         made = jax.make_jaxpr(lambda *a: jax.vjp(lambda *b: group_normalise(*b, 3, 1e-3)[0], *a)[1](x))(x, scale, scale)
+    assert str(made).count("reduce_sum[axes=(2, 3)") == 4
+
+
+def test_an_instance_norm_is_a_group_norm_of_each_channel():
+    x, scale = jnp.ones((2, 6, 3, 4)), jnp.ones(6)
+    with tracing_for("cpu"):
+        made = jax.make_jaxpr(lambda *a: jax.vjp(instance_norm, *a)[1](x))(x, scale, scale)
     assert str(made).count("reduce_sum[axes=(2, 3)") == 4
 
 
