@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import onnx_ir as ir
 
+from ...ops.arrays import device_dtype
 from .failure import node_error
 
 
@@ -30,5 +30,5 @@ def _typed(node: ir.Node, operands: list[Any], value: ir.Value, result: Any) -> 
     if value.shape is not None and tuple(value.shape) != np.shape(result):
         made, known = list(np.shape(result)), list(value.shape)
         raise node_error(node, operands, f"it makes shape {made} of them, where {value.name!r} has shape {known}")
-    dtype = None if value.dtype is None else jax.dtypes.canonicalize_dtype(value.dtype.numpy())
+    dtype = None if value.dtype is None else device_dtype(int(value.dtype))
     return result if dtype is None or result.dtype == dtype else result.astype(dtype)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import jax
 import numpy as np
 
+from ...ops.arrays import device_dtype
 from ...session.feeding.checks import StreamFact
 from .. import dtypes
 from ..streams import Stream
@@ -108,12 +108,12 @@ class Port:
     @cached_property
     def plain(self) -> bool:
         """Whether host and device have the same type."""
-        return self.dtype == jax.dtypes.canonicalize_dtype(self.stream.dtype._device)
+        return self.dtype == device_dtype(self.stream.dtype._device)
 
     @cached_property
     def fact(self) -> StreamFact:
         """Description of the stream for a source of data."""
-        device = np.dtype(jax.dtypes.canonicalize_dtype(self.stream.dtype._device))
+        device = device_dtype(self.stream.dtype._device)
         return StreamFact(self.name, self.dtype, device, self.host_shape)
 
     def feed(self, data: Any, downcast: bool) -> np.ndarray:
@@ -159,7 +159,7 @@ def _narrowed(stream: Stream, array: np.ndarray, kind: dtypes.dtype, downcast: b
 
 def _held(stream: Stream, array: np.ndarray) -> np.ndarray:
     """Whole numbers in the device's type, which has 32 bits where the stream's has 64."""
-    held = np.dtype(jax.dtypes.canonicalize_dtype(array.dtype))
+    held = device_dtype(array.dtype)
     return array if held == array.dtype else _exact(array, held, f"{stream}: the device's type {held}")
 
 

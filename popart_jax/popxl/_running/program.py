@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import onnx_ir as ir
 
 from ...execution import Fed, Step, Type
@@ -22,6 +21,7 @@ from ...lowering.calls import state_use
 from ...lowering.effects import Program, effect_of
 from ...lowering.interpreter import Settings, Walk, run
 from ...lowering.resolve import Plan, make_plan
+from ...ops.arrays import device_dtype
 from .._building.create import FAULT, PRINTED
 from .._internal.alias import alias_sets
 from .._internal.enums import ExecutionContext
@@ -101,10 +101,10 @@ class Programs:
         each = tuple((r,) for r in range(self.replicas))
         for name, buffer in self.buffers.items():
             shape = (buffer.entries, *buffer.tensor_shape)
-            kinds[name] = Resident(Type(shape, on_device(buffer.tensor_dtype._device)), each)
+            kinds[name] = Resident(Type(shape, device_dtype(buffer.tensor_dtype._device)), each)
         for name, value in self.loaded.items():
             t = tensor_of(value)
-            kinds[name] = Resident(Type(t.shape, on_device(t.dtype._device)), each)
+            kinds[name] = Resident(Type(t.shape, device_dtype(t.dtype._device)), each)
         return kinds
 
     @cached_property
@@ -121,11 +121,6 @@ class Programs:
     def watches_scales(self) -> bool:
         """Whether a run reports that the scale of a float8 operator is out of range."""
         return self.owner._options.throwIfLog2ScaleTensorNotInRange and FAULT in state_use(self.graph).writes
-
-
-def on_device(dtype: np.dtype) -> np.dtype:
-    """The type that the device computes with."""
-    return np.dtype(jax.dtypes.canonicalize_dtype(dtype))
 
 
 def _context(node: ir.Node) -> ExecutionContext:
@@ -167,7 +162,7 @@ class _Lowered:
     def _fed(self, stream: HostToDeviceStream) -> Fed:
         transfers = self.programs.transfers
         shape = (transfers, *stream.shape) if transfers > 1 else tuple(stream.shape)
-        return Fed(Type(shape, on_device(stream.dtype._device)), self._stream_axis)
+        return Fed(Type(shape, device_dtype(stream.dtype._device)), self._stream_axis)
 
     def _written(self) -> set[str]:
         """Resident arrays that the operators change: written tensors, and remote buffers that are stored to."""
@@ -221,7 +216,7 @@ class _Lowered:
             f"h2d:{n}": jnp.reshape(x, (transfers, *programs.h2d[n].shape)) for n, x in fed.items()
         }
         for n, s in programs.d2h.items():
-            state[f"d2h:{n}"] = jnp.zeros((transfers, *s.shape), on_device(s.dtype._device))
+            state[f"d2h:{n}"] = jnp.zeros((transfers, *s.shape), device_dtype(s.dtype._device))
         if transfers > 1:
             state |= {f"{kind}#{n}": jnp.int32(0) for kind in ("h2d", "d2h") for n in getattr(programs, kind)}
         if programs.watches_scales:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
-import jax
 import numpy as np
 
 from ...errors import popart_exception
 from ...execution import Type
 from ...execution import Variable as Resident
 from ...execution.layout import group_values, to_device_layout
+from ...ops.arrays import device_dtype
 from ..dtypes import dtype as Dtype
 from ..tensor import Variable
 
@@ -18,7 +18,7 @@ from ..tensor import Variable
 def resident(variable: Variable, replicas: int) -> Resident:
     """A variable as a resident array: one value per replica, since a program may change each replica's value."""
     groups = variable.replica_grouping.groups if replicas > 1 else [[0]]
-    kind = Type(variable.shape, np.dtype(jax.dtypes.canonicalize_dtype(variable.dtype._device)))
+    kind = Type(variable.shape, device_dtype(variable.dtype._device))
     return Resident(kind, tuple(map(tuple, groups)), drifts=True)
 
 
@@ -26,7 +26,7 @@ def as_device(array: np.ndarray, kind: Dtype) -> np.ndarray:
     """Host data in the device's element type."""
     if kind._is_float8:
         return np.ascontiguousarray(array).view(np.uint8).reshape(array.shape).view(kind._device)
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    return array.astype(device_dtype(array.dtype), copy=False)
 
 
 def as_host(array: np.ndarray, kind: Dtype) -> np.ndarray:
