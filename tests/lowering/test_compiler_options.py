@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import jax
 import onnx
@@ -49,7 +50,12 @@ def test_a_value_of_another_type_is_an_error():
         compile_with(LOWERED, {"xla_cpu_enable_fast_math": "false"})
 
 
-CHOSEN = {"Conv": compiler._PRODUCTS_BY_YNNPACK, "LSTM": compiler._WIDE, "MatMulInteger": compiler._WIDE, "MatMul": {}}
+CHOSEN: dict[str, Mapping[str, str]] = {
+    "Conv": compiler._PRODUCTS_BY_YNNPACK,
+    "LSTM": compiler._WIDE,
+    "MatMulInteger": compiler._WIDE,
+    "MatMul": {},
+}
 
 
 @pytest.mark.parametrize("kind", CHOSEN)
@@ -57,6 +63,6 @@ def test_options_follow_the_operators(kind):
     types = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "xwy"]
     node = helper.make_node(kind, ["x", "w"], ["y"])
     graph = ir.from_proto(helper.make_model(helper.make_graph([node], "g", types[:2], types[2:]))).graph
-    assert compiler.compiler_options(graph, training=False, platform="cpu") == CHOSEN[kind]
-    assert compiler.compiler_options(graph, training=True, platform="cpu") == {}
+    assert compiler.compiler_options(graph, training=False, platform="cpu") == {**compiler.IN_PLACE, **CHOSEN[kind]}
+    assert compiler.compiler_options(graph, training=True, platform="cpu") == compiler.IN_PLACE
     assert compiler.compiler_options(graph, training=False, platform="gpu") == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -87,6 +88,28 @@ def test_the_memory_of_a_run_is_told_before_it() -> None:
     assert large.memory is not None
     assert large.memory.results == 64 * memory.results
     assert large.memory.temporary >= 63 * memory.results, "one layer's result at least"
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="an option for CPUs")
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_weights_are_updated_in_place(momentum: float) -> None:
+    size, layers = 256, 6
+    builder = popart.Builder()
+    t = builder.addInputTensor(popart.TensorInfo("FLOAT", [2, size]), "x")
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=(size, size)).astype(np.float32) / 16 for _ in range(layers)]
+    for w in weights:
+        t = builder.aiOnnx.tanh([builder.aiOnnx.matmul([t, builder.addInitializedInputTensor(w)])])
+    loss = builder.aiGraphcore.l1loss([t], 0.1)
+    optimizer = popart.SGD({"defaultLearningRate": (0.1, False), "defaultMomentum": (momentum, False)})
+    flow = popart.DataFlow(1, {loss: popart.AnchorReturnType("All")})
+    device = popart.DeviceManager().createCpuDevice()
+    made = popart.TrainingSession(builder.getModelProto(), flow, loss, optimizer, device)
+    made.prepareDevice()
+    state = sum(w.nbytes for w in weights)
+    assert made.memory is not None
+    assert made.memory.arguments > 2 * state, "weights and velocities"
+    assert made.memory.temporary < 0.75 * state, "some gradients at a time, and no copy of weights or velocities"
 
 
 def test_bench_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,15 +24,16 @@ from ipu_model.whole_files import write_whole
 from ..._compat.jax import compile_with
 from ...logs import module_logger
 from ...ops.stopping import calls_host
+from .compiler import IN_PLACE
 
 VARIABLE = "POPART_JAX_AUTOTUNE"
 ENGINE_OPTION = "popart_jax.autotune"
 Options = Mapping[str, str]
 CANDIDATES: Mapping[str, tuple[Options, ...]] = {
     "cpu": (
-        {},
-        {"xla_cpu_experimental_ynn_fusion_type": ""},
-        {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"},
+        IN_PLACE,
+        {**IN_PLACE, "xla_cpu_experimental_ynn_fusion_type": ""},
+        {**IN_PLACE, "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"},
     )
 }
 _RUNS = 5
