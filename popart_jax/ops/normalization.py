@@ -19,7 +19,7 @@ from .kernels import Computation
 from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, ROW_BY_ROW, as_graphcore, as_onnx, gradient, operator
 from .pooling import lp_norm
 from .registry import OutputCount, Training, lowers
-from .two_way import two_way
+from .two_way import two_way, with_jvp
 
 _IMAGE = 4  # axes of an image
 
@@ -87,8 +87,25 @@ def normalise(
     """Affine form of batch normalisation with given statistics."""
     data, scale, bias, mean, var = wide(x), *(wide(v).reshape(shape) for v in (scale, bias, mean, var))
     factor = primitives.multiply(scale, lax.rsqrt(primitives.add(var, np.asarray(epsilon, var.dtype))))
-    centred = primitives.subtract(data, mean)
-    return primitives.add(primitives.multiply(centred, factor), bias).astype(x.dtype)
+    return _affine(data, mean, factor, bias).astype(x.dtype)
+
+
+@with_jvp()
+def _affine(x: Array, centre: Array, factor: Array, bias: Array) -> jax.Array:
+    """``(x - centre) * factor + bias``."""
+    return primitives.add(primitives.multiply(primitives.subtract(x, centre), factor), bias)
+
+
+@_affine.defjvp
+def _(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    """The factor's gradient is ``sum(g * x) - centre * sum(g)``, for which nothing is kept but the data.
+
+    XLA:CPU would write ``x - centre`` for a ``sum(g * (x - centre))``. Its error is as large as that of the data's own
+    rounding: 2e-6 of the gradient where the mean is ten deviations, 2e-4 where it is a thousand.
+    """
+    (x, centre, factor, _), (dx, of_centre, of_factor, of_bias) = primals, tangents
+    offset = of_bias - of_centre * factor - centre * of_factor
+    return _affine(*primals), dx * factor + x * of_factor + offset
 
 
 def train_batch_norm(

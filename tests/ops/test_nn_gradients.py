@@ -103,6 +103,19 @@ def test_gradient(name):
     check_gradient(fn, *wide, which=which, **loose)
 
 
+@pytest.mark.parametrize(("offset", "error"), [(0, 1e-6), (10, 1e-5), (1000, 1e-3)])
+def test_batch_norm_of_data_far_from_zero(offset, error):
+    x, scale, bias, g = f32(8, 4, 14, 14) + offset, f32(4), f32(4), f32(8, 4, 14, 14)
+    mean, var = x.mean((0, 2, 3)), x.var((0, 2, 3))
+    norm = function("BatchNormalization", [x, scale, bias, mean, var])
+    _, back = jax.vjp(lambda x, scale, bias: norm(x, scale, bias, mean, var)[0], x, scale, bias)
+    centred = x.astype(np.float64) - mean.reshape(-1, 1, 1)
+    inverse = 1 / np.sqrt(var.astype(np.float64) + 1e-5)
+    expected = g * (scale * inverse).reshape(-1, 1, 1), (g * centred).sum((0, 2, 3)) * inverse, g.sum((0, 2, 3))
+    for found, right in zip(back(g), expected, strict=True):
+        np.testing.assert_allclose(found, right, rtol=0, atol=error * np.abs(right).max())
+
+
 def test_every_tied_maximum_gets_the_full_gradient():
     x = np.ones((1, 1, 2, 4), np.float32)
     for op, attributes in (("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}), ("GlobalMaxPool", {})):
