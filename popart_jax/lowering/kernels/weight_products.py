@@ -54,15 +54,14 @@ def weight_gradient(x: jax.Array, g: jax.Array, *, win: Window) -> jax.Array:
     if parts == 1:
         return product(x, g)
 
-    def add_part(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        return total + product(*part), None
+    images = x.shape[0] // parts
 
+    def add_part(total: jax.Array, first: jax.Array) -> tuple[jax.Array, None]:
+        return total + product(*(lax.dynamic_slice_in_dim(a, first, images) for a in (x, g))), None
+
+    # whole arrays go into the loop: of arrays cut into parts XLA computes another copy, beside that for other readers
     nothing = jnp.zeros((*win.kernel, x.shape[-1], g.shape[-1]), x.dtype)
-    return lax.scan(add_part, nothing, (_cut(x, parts), _cut(g, parts)))[0]
-
-
-def _cut(x: jax.Array, parts: int) -> jax.Array:
-    return x.reshape(parts, -1, *x.shape[1:])
+    return lax.scan(add_part, nothing, jnp.arange(0, x.shape[0], images))[0]
 
 
 def _parts(x: Any, win: Window) -> int:
