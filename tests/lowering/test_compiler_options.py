@@ -15,7 +15,13 @@ from popart_jax._compat.jax import compile_with
 from popart_jax.lowering.on_load import stages
 from popart_jax.lowering.passes import autotune, compiler
 
-OURS = [*autotune.CANDIDATES["cpu"], compiler._PRODUCTS_BY_YNNPACK, compiler._WIDE, stages._RUNS_ONCE]
+OURS = [
+    *autotune.CANDIDATES["cpu"],
+    compiler._PRODUCTS_BY_YNNPACK,
+    compiler._WIDE,
+    compiler._LESS_OPTIMISED,
+    stages._RUNS_ONCE,
+]
 LOWERED = jax.jit(lambda x: x + 1).lower(1.0)
 
 
@@ -64,5 +70,14 @@ def test_options_follow_the_operators(kind):
     node = helper.make_node(kind, ["x", "w"], ["y"])
     graph = ir.from_proto(helper.make_model(helper.make_graph([node], "g", types[:2], types[2:]))).graph
     assert compiler.compiler_options(graph, training=False, platform="cpu") == {**compiler.IN_PLACE, **CHOSEN[kind]}
-    assert compiler.compiler_options(graph, training=True, platform="cpu") == compiler.IN_PLACE
+    less = {**compiler.IN_PLACE, **compiler._LESS_OPTIMISED}
+    assert compiler.compiler_options(graph, training=True, platform="cpu") == less
     assert compiler.compiler_options(graph, training=False, platform="gpu") == {}
+
+
+@pytest.mark.parametrize(("group", "options"), [(1, compiler._LESS_OPTIMISED), (8, {})])
+def test_kernels_by_channel_are_optimised_fully_in_training(group, options):
+    types = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "xwy"]
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=group)
+    graph = ir.from_proto(helper.make_model(helper.make_graph([node], "g", types[:2], types[2:]))).graph
+    assert compiler.compiler_options(graph, training=True, platform="cpu") == {**compiler.IN_PLACE, **options}

@@ -4,7 +4,7 @@ Source: measured on XLA:CPU of jaxlib 0.10. In networks of convolutions YNNPACK 
 convolutions are faster by XLA's own code, and fusions with other operators too. Of the time with single products and
 convolutions by YNNPACK (AMD EPYC, two cores, batch 1) wakeword's embedding takes 0.75, SqueezeNet, ddddocr, DenseNet
 and basic-pitch 0.91 to 0.93, GoogLeNet 0.96, ResNet-18 1.00. Which pointwise convolutions are such products says
-`kernels/pointwise.py`. Training steps and transformers keep the defaults.
+`kernels/pointwise.py`. Transformers keep the defaults.
 
 512-bit vectors, where the processor has them, suit programs on 8-bit integers, which round and scale between their
 products (encoders and MobileNetV2 take 0.74 to 0.82 of the time), and recurrences (an LSTM of 128 takes 0.97 for one
@@ -13,6 +13,9 @@ sequence, 0.9 for 32).
 XLA:CPU copies donated weights, and what the optimizer keeps of each, before it writes their new values, unless it
 analyses who reads them last. With that analysis training BERT-base at batch 1 takes 0.85 to 0.95 of the time, an MLP
 0.95, ResNet-18 0.99, and no room for the copies; compilation takes as long (1,000 layers).
+
+Training steps are prepared in 0.85 to 0.95 of the CPU time by level 2 of LLVM in place of 3, and take 0.9 (an LSTM) to
+1.01 (ResNet-18) of the time; kernels by channel take up to 1.6, so that networks with them keep level 3.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from ...model.checks.structure import every_node
 _PRODUCTS_BY_YNNPACK = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 _WIDE = {"xla_cpu_prefer_vector_width": "512"}
 IN_PLACE = {"xla_cpu_copy_insertion_use_region_analysis": "True"}
+_LESS_OPTIMISED = {"xla_backend_optimization_level": "2"}
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
@@ -33,7 +37,13 @@ def compiler_options(graph: ir.Graph, *, training: bool, platform: str) -> dict[
     """Options for `jax.jit` (``compiler_options=...``) on a platform such as ``cpu``; empty where defaults are best."""
     if platform != "cpu":
         return {}
-    return {**IN_PLACE, **({} if training else _of_inference(graph))}
+    return {**IN_PLACE, **(_of_training(graph) if training else _of_inference(graph))}
+
+
+def _of_training(graph: ir.Graph) -> Mapping[str, str]:
+    """LLVM's level: kernels by channel, sums of shifted data, need the highest."""
+    by_channel = any(n.attributes.get_int("group", 1) > 1 for n in every_node(graph) if n.op_type.startswith("Conv"))
+    return {} if by_channel else _LESS_OPTIMISED
 
 
 def _of_inference(graph: ir.Graph) -> Mapping[str, str]:
