@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,25 @@ ALIGNMENT = 64
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
     """An uninitialised C-contiguous array whose data start at a multiple of 64 bytes."""
+    return _aligned(shape, dtype, np.empty)
+
+
+def _aligned(shape: Sequence[int], dtype: Any, make: Callable[..., np.ndarray]) -> np.ndarray:
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
-    raw = np.empty(size + ALIGNMENT, np.uint8)
+    raw = make(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size].view(kind).reshape(shape)
 
 
+def _is_repeated_zero(array: np.ndarray) -> bool:
+    return array.size > 1 and not any(array.strides) and not any(array[(0,) * array.ndim].tobytes())
+
+
 def aligned_copy(array: np.ndarray) -> np.ndarray:
-    """A copy in aligned memory."""
+    """A copy in aligned memory; of a zero that is repeated by memory that the system fills when it is written to."""
+    if _is_repeated_zero(array):
+        return _aligned(array.shape, array.dtype, np.zeros)
     copied = aligned_empty(array.shape, array.dtype)
     if not is_turned(array):
         np.copyto(copied, array)
