@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
 from ..errors import IN_JAX, popart_exception
 from . import primitives
@@ -96,16 +97,23 @@ def _affine(x: Array, centre: Array, factor: Array, bias: Array) -> jax.Array:
     return primitives.add(primitives.multiply(primitives.subtract(x, centre), factor), bias)
 
 
-@_affine.defjvp
-def _(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+def _affine_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     """The factor's gradient is ``sum(g * x) - centre * sum(g)``, for which nothing is kept but the data.
 
     XLA:CPU would write ``x - centre`` for a ``sum(g * (x - centre))``. Its error is as large as that of the data's own
     rounding: 2e-6 of the gradient where the mean is ten deviations, 2e-4 where it is a thousand.
     """
     (x, centre, factor, _), (dx, of_centre, of_factor, of_bias) = primals, tangents
-    offset = of_bias - of_centre * factor - centre * of_factor
-    return _affine(*primals), dx * factor + x * of_factor + offset
+    offset = _times(of_bias, 1) - _times(of_centre, factor) - _times(of_factor, centre)  # one for each channel
+    return _affine(*primals), jnp.broadcast_to(_times(dx, factor) + _times(of_factor, x) + offset, x.shape)
+
+
+def _times(tangent: Any, value: Any) -> Any:
+    """The product; zero without one where the tangent is, as infinite data times zero are NaN."""
+    return 0.0 if isinstance(tangent, SymbolicZero) else tangent * value
+
+
+_affine.defjvp(_affine_jvp, symbolic_zeros=True)
 
 
 def train_batch_norm(

@@ -116,6 +116,15 @@ def test_batch_norm_of_data_far_from_zero(offset, error):
         np.testing.assert_allclose(found, right, rtol=0, atol=error * np.abs(right).max())
 
 
+def test_what_does_not_move_adds_nothing_to_the_tangent_of_a_batch_norm():
+    x, scale, bias, mean, var = X.copy(), f32(4), f32(4), f32(4), abs(f32(4)) + 0.5
+    x[0, 1, 2, 3] = np.inf
+    norm = function("BatchNormalization", [x, scale, bias, mean, var])
+    _, tangent = jax.jvp(lambda x: norm(x, scale, bias, mean, var)[0], (x,), (np.ones_like(x),))
+    factor = scale / np.sqrt(var + np.float32(1e-5))
+    np.testing.assert_allclose(tangent, np.broadcast_to(factor.reshape(-1, 1, 1), x.shape), rtol=1e-6)
+
+
 def test_every_tied_maximum_gets_the_full_gradient():
     x = np.ones((1, 1, 2, 4), np.float32)
     for op, attributes in (("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}), ("GlobalMaxPool", {})):
