@@ -38,7 +38,8 @@ def lay_out(program: Program, platform: str, training: Training | None, *, singl
         in_pieces(graph, protected)
     for one in (graph, *graph.subgraphs()) if training is not None else ():
         untranspose_weights(one)
-    options = compiler_options(program.graph, training=program.training is not None, platform=platform)
+    trains, at_random = program.training is not None, program.options.rounds_stochastically
+    options = compiler_options(program.graph, training=trains, platform=platform, rounds_at_random=at_random)
     variables = dict(program.variables)
     for name, order in _orders(graph, program, training).items():
         if name in variables:

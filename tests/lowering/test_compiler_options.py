@@ -72,6 +72,8 @@ def test_options_follow_the_operators(kind):
     assert compiler.compiler_options(graph, training=False, platform="cpu") == {**compiler.IN_PLACE, **CHOSEN[kind]}
     less = {**compiler.IN_PLACE, **compiler._LESS_OPTIMISED}
     assert compiler.compiler_options(graph, training=True, platform="cpu") == less
+    rounded = compiler.compiler_options(graph, training=True, platform="cpu", rounds_at_random=True)
+    assert rounded == compiler.IN_PLACE
     assert compiler.compiler_options(graph, training=False, platform="gpu") == {}
 
 

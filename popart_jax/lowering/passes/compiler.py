@@ -15,7 +15,8 @@ analyses who reads them last. With that analysis training BERT-base at batch 1 t
 0.95, ResNet-18 0.99, and no room for the copies; compilation takes as long (1,000 layers).
 
 Training steps are prepared in 0.85 to 0.95 of the CPU time by level 2 of LLVM in place of 3, and take 0.9 (an LSTM) to
-1.01 (ResNet-18) of the time; kernels by channel take up to 1.6, so that networks with them keep level 3.
+1.01 (ResNet-18) of the time. Networks with kernels by channel keep level 3, since these take up to 1.6. So do programs
+that round at random: at level 2 one in pipeline stages has other last bits than the whole, and these decide.
 """
 
 from __future__ import annotations
@@ -33,17 +34,20 @@ _LESS_OPTIMISED = {"xla_backend_optimization_level": "2"}
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
-def compiler_options(graph: ir.Graph, *, training: bool, platform: str) -> dict[str, str]:
+def compiler_options(
+    graph: ir.Graph, *, training: bool, platform: str, rounds_at_random: bool = False
+) -> dict[str, str]:
     """Options for `jax.jit` (``compiler_options=...``) on a platform such as ``cpu``; empty where defaults are best."""
     if platform != "cpu":
         return {}
-    return {**IN_PLACE, **(_of_training(graph) if training else _of_inference(graph))}
+    if not training:
+        return {**IN_PLACE, **_of_inference(graph)}
+    return dict(IN_PLACE) if rounds_at_random or _has_kernels_by_channel(graph) else {**IN_PLACE, **_LESS_OPTIMISED}
 
 
-def _of_training(graph: ir.Graph) -> Mapping[str, str]:
-    """LLVM's level: kernels by channel, sums of shifted data, need the highest."""
-    by_channel = any(n.attributes.get_int("group", 1) > 1 for n in every_node(graph) if n.op_type.startswith("Conv"))
-    return {} if by_channel else _LESS_OPTIMISED
+def _has_kernels_by_channel(graph: ir.Graph) -> bool:
+    convolutions = (node for node in every_node(graph) if node.op_type.startswith("Conv"))
+    return any(node.attributes.get_int("group", 1) > 1 for node in convolutions)
 
 
 def _of_inference(graph: ir.Graph) -> Mapping[str, str]:
