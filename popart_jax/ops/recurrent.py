@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,18 +30,37 @@ Dot = Callable[[int, jax.Array], jax.Array]
 Direction = Callable[[int, Array, Any, bool, Any], tuple[Any, jax.Array]]
 
 
+class Projected(NamedTuple):
+    """What the inputs of all steps give the gates: `steps` (T, N, G), and the `bias` (G) that each step adds.
+
+    Added beforehand, the bias would be another pass over all steps, which takes a tenth of an LSTM's time on a CPU.
+    """
+
+    steps: Any
+    bias: Any = None
+
+    def with_bias(self, step: Any) -> Any:
+        """One of the steps (N, G) with the bias."""
+        return step if self.bias is None else step + self.bias
+
+    @classmethod
+    def gradient(cls, steps: Any, bias: Any) -> Projected:
+        """The gradient whose `steps` are given, for this bias."""
+        return cls(steps, None if bias is None else steps.sum((0, 1)))
+
+
 @partial(two_way, nondiff_argnums=(0, 1))
-def recur(cell: Cell, reverse: bool, params: Any, weights: Any, state: Any, xs: jax.Array, mask: Any) -> Any:
+def recur(cell: Cell, reverse: bool, params: Any, weights: Any, state: Any, projected: Projected, mask: Any) -> Any:
     """Scan `cell` over time; returns the last state, and the outputs of all steps (T, N, H).
 
     ``cell(dot, params, state, x) -> (state, output)`` uses the recurrent weights only through ``dot(i, a)``, which is
     ``a @ weights[i]``. Where `mask` (T, N, 1) is false the state stays and the output is 0.
     """
-    return _scan(cell, reverse, params, weights, state, xs, mask, None)[0]
+    return _scan(cell, reverse, params, weights, state, projected, mask, None)[0]
 
 
 def _scan(
-    cell: Cell, reverse: bool, params: Any, weights: Sequence[jax.Array], state: Any, xs: jax.Array, mask: Any,
+    cell: Cell, reverse: bool, params: Any, weights: Sequence[jax.Array], state: Any, projected: Projected, mask: Any,
     probes: Any,
 ) -> tuple[tuple[Any, Any], Any]:  # fmt: skip
     def body(old: Any, inputs: Any):
@@ -53,34 +72,35 @@ def _scan(
             product = a @ weights[i]
             return product if nudges is None else product + nudges[i]
 
-        new, y = cell(dot, params, old, x)
+        new, y = cell(dot, params, old, projected.with_bias(x))
         if valid is not None:
             new = jax.tree.map(partial(jnp.where, valid), new, old)
             y = jnp.where(valid, y, 0)
         return new, (y, used if nudges is not None else [])
 
-    last, (ys, used) = varying.scan(body, state, (xs, mask, probes), reverse=reverse)
+    last, (ys, used) = varying.scan(body, state, (projected.steps, mask, probes), reverse=reverse)
     return (last, ys), used
 
 
 def _recur_fwd(
-    cell: Cell, reverse: bool, params: Any, weights: Sequence[jax.Array], state: Any, xs: jax.Array, mask: Any
+    cell: Cell, reverse: bool, params: Any, weights: Sequence[jax.Array], state: Any, projected: Projected, mask: Any
 ):
-    axes = varying.axes_of((params, weights, state, xs, mask))  # probes differ by device, as products do
+    xs, bias = projected
+    axes = varying.axes_of((params, weights, state, projected, mask))  # probes differ by device, as products do
     probes = [varying.varying(jnp.zeros((*xs.shape[:2], w.shape[1]), xs.dtype), axes) for w in weights]
 
     def run(params: Any, state: Any, xs: jax.Array, probes: Any):
-        return _scan(cell, reverse, params, weights, state, xs, mask, probes)
+        return _scan(cell, reverse, params, weights, state, Projected(xs, bias), mask, probes)
 
     out, pull, used = cast("tuple[Any, Pull, Any]", jax.vjp(run, params, state, xs, probes, has_aux=True))
-    return out, (pull, used)
+    return out, (pull, used, bias)
 
 
 def _recur_bwd(cell: Cell, reverse: bool, saved: Any, g: Any):
-    pull, used = saved
+    pull, used, bias = saved
     dparams, dstate, dxs, dproducts = pull(g)
     dweights = [jnp.einsum("tna,tnb->ab", a, d) for a, d in zip(used, dproducts, strict=True)]
-    return dparams, dweights, dstate, dxs, None
+    return dparams, dweights, dstate, Projected.gradient(dxs, bias), None
 
 
 recur.defvjp(_recur_fwd, _recur_bwd)
@@ -110,17 +130,17 @@ def lstm_cell(functions: tuple[Activation, ...], clip: float | None, coupled: bo
 
 
 @Computation
-def lstm_scan(reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mask: Any) -> Any:
+def lstm_scan(reverse: bool, exact: bool, projected: Projected, r: Any, state: Any, mask: Any) -> Any:
     """The ordinary LSTM (sigmoid gates, tanh) over time; returns the last state, and the hidden states (T, N, H).
 
-    `xs` (T, N, 4H) are the input part of the gates i, o, f, c with all biases, `r` (4H, H) the recurrent weights,
-    `state` the initial hidden and cell state, each (N, H). Where `mask` (T, N, 1) is false the state stays and the
-    output is 0. With `exact`, gates have full accuracy (`KNOWN_EXACT`), so that gradients are right where gates are
-    nearly closed; with `reverse` time runs from the last step to the first.
+    `projected` is the input part of the gates i, o, f, c with all biases, `r` (4H, H) the recurrent weights, `state`
+    the initial hidden and cell state, each (N, H). Where `mask` (T, N, 1) is false the state stays and the output is 0.
+    With `exact`, gates have full accuracy (`KNOWN_EXACT`), so that gradients are right where gates are nearly closed;
+    with `reverse` time runs from the last step to the first.
     """
     known = KNOWN_EXACT if exact else KNOWN
     cell = lstm_cell(tuple(functions_of(("sigmoid", "tanh", "tanh"), (), (), known)), None, False)
-    return recur(cell, reverse, None, [r.T], state, xs, mask)
+    return recur(cell, reverse, None, [r.T], state, projected, mask)
 
 
 def gru_cell(functions: tuple[Activation, ...], clip: float | None, linear_before_reset: bool) -> Cell:
@@ -150,10 +170,9 @@ def rnn_cell(functions: tuple[Activation, ...], clip: float | None) -> Cell:
     return cell
 
 
-def project(x: Array, w: Array, bias: Any) -> jax.Array:
-    """Input part of all gates for all steps: x (T, N, I) times w (G, I) transposed, plus bias."""
-    y = times_stored(merge_axes(x, 0, 2), w).reshape(*x.shape[:2], w.shape[0])
-    return y if bias is None else y + bias
+def project(x: Array, w: Array, bias: Any) -> Projected:
+    """Input part of all gates for all steps: x (T, N, I) times w (G, I) transposed, and the bias."""
+    return Projected(times_stored(merge_axes(x, 0, 2), w).reshape(*x.shape[:2], w.shape[0]), bias)
 
 
 def time_mask(lengths: Any, steps: int) -> Any:

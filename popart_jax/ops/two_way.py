@@ -148,9 +148,12 @@ def _tangents(outputs: Any, residuals: Any, tangents: Any, backward: Any, push: 
 
 def _leaves_like(new: Any, old: Any) -> list[Any]:
     """Leaves of one argument's cotangent; None stands for zeros."""
-    if new is None:
-        return [jnp.zeros(t.shape, t.dtype) if _smooth(t) else None for t in jax.tree.leaves(old)]
-    return jax.tree.leaves(new, is_leaf=lambda x: x is None)
+    types, structure = jax.tree.flatten(old)
+    leaves: list[Any] = [None] * len(types) if new is None else structure.flatten_up_to(new)
+    return [
+        jnp.zeros(t.shape, t.dtype) if leaf is None and _smooth(t) else leaf
+        for leaf, t in zip(leaves, types, strict=True)
+    ]
 
 
 _linear = primitive("two_way_linear")

@@ -17,7 +17,7 @@ from popart_jax.ops.convolution import convolve
 from popart_jax.ops.kernels import IPU, Computation, platform, tracing_for
 from popart_jax.ops.normalization import group_normalise, instance_norm
 from popart_jax.ops.pooling import fold_windows, max_pool_values, share_gradient
-from popart_jax.ops.recurrent import lstm_scan
+from popart_jax.ops.recurrent import Projected, lstm_scan
 from popart_jax.ops.resize import Axis, Rule, blend, weights
 from popart_jax.ops.windows import Window, window
 
@@ -204,12 +204,14 @@ def test_convolutions(name: str):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("exact", [False, True])
-def test_lstm(reverse: bool, masked: bool, exact: bool):
+@pytest.mark.parametrize("biased", [False, True])
+def test_lstm(reverse: bool, masked: bool, exact: bool, biased: bool):
     steps, batch, size = 5, 3, 4
     xs, r = (jnp.asarray(RANDOM.normal(size=shape)) for shape in ((steps, batch, 4 * size), (4 * size, size)))
     state = tuple(jnp.asarray(RANDOM.normal(size=(batch, size))) for _ in range(2))
     mask = jnp.arange(steps)[:, None, None] < jnp.asarray([5, 2, 3])[None, :, None] if masked else None
-    same(lstm_scan, lambda scan: lambda xs, r, state: scan(reverse, exact, xs, r, state, mask), xs, r, state)
+    projected = Projected(xs, jnp.asarray(RANDOM.normal(size=4 * size)) if biased else None)
+    same(lstm_scan, lambda scan: lambda xs, r, state: scan(reverse, exact, xs, r, state, mask), projected, r, state)
 
 
 def test_the_ipu_sees_the_operators():

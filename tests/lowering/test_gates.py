@@ -9,7 +9,7 @@ import pytest
 from popart_jax.lowering.kernels.lstm import logistic_by_tanh
 from popart_jax.ops.elementwise import accurate_tanh
 from popart_jax.ops.kernels import tracing_for
-from popart_jax.ops.recurrent import lstm_scan
+from popart_jax.ops.recurrent import Projected, lstm_scan
 from popart_jax.ops.recurrent_activations import logistic
 
 
@@ -52,7 +52,8 @@ def test_exact_gates_that_are_nearly_shut():
     i, o, g = np.meshgrid(*[np.linspace(-16, 4, 9, dtype=np.float32)] * 3)
     xs = np.stack([i.ravel(), o.ravel(), i.ravel(), g.ravel()], axis=1)[None]
     nothing = np.zeros((xs.shape[1], 1), np.float32)
-    (h, c), _ = jax.jit(lambda x: lstm_scan(False, True, x, np.zeros((4, 1), np.float32), (nothing, nothing), None))(xs)
+    r, state = np.zeros((4, 1), np.float32), (nothing, nothing)
+    (h, c), _ = jax.jit(lambda x: lstm_scan(False, True, Projected(x), r, state, None))(xs)
     cell = _sigmoid(i.astype(np.float64)) * np.tanh(g.astype(np.float64))
     np.testing.assert_allclose(np.ravel(c), cell.ravel(), rtol=1e-6)
     np.testing.assert_allclose(np.ravel(h), (_sigmoid(o.astype(np.float64)) * np.tanh(cell)).ravel(), rtol=1e-6)

@@ -18,7 +18,7 @@ from ...ops.arrays import Array
 from ...ops.elementwise import accurate_tanh
 from ...ops.kernels import IPU, XLA, platform, weights_come_as_stored
 from ...ops.primitives import times_turned
-from ...ops.recurrent import lstm_scan
+from ...ops.recurrent import Projected, lstm_scan
 from ...ops.recurrent_activations import logistic
 from ...ops.two_way import two_way, with_jvp
 
@@ -50,12 +50,14 @@ def _tanh_by_exp_jvp(primals: Any, tangents: Any) -> Any:
 
 @lstm_scan.form_for(XLA, IPU)
 @partial(two_way, nondiff_argnums=(0, 1))
-def lstm_with_gates(reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mask: Any) -> Any:
+def lstm_with_gates(reverse: bool, exact: bool, projected: Projected, r: Any, state: Any, mask: Any) -> Any:
     """See `ops.recurrent.lstm_scan`."""
-    return _forward(reverse, exact, xs, r, state, mask)[0]
+    return _forward(reverse, exact, projected, r, state, mask)[0]
 
 
-def _forward(reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mask: Any) -> tuple[tuple[Any, Any], list[Any]]:
+def _forward(
+    reverse: bool, exact: bool, projected: Projected, r: Any, state: Any, mask: Any
+) -> tuple[tuple[Any, Any], list[Any]]:
     single = platform() == "cpu" and weights_come_as_stored() and state[0].shape[0] == 1  # of many rows it is slower
     turned = r if single else r.T
     times = times_turned if single else jnp.matmul
@@ -63,7 +65,7 @@ def _forward(reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mask: Any)
 
     def step(old: Any, inputs: Any):
         (h, c), (x, valid) = old, inputs
-        z = x + times(h, turned)
+        z = projected.with_bias(x) + times(h, turned)
         gates, g = gate(z[..., : 3 * h.shape[-1]]), tanh(z[..., 3 * h.shape[-1] :])
         i, o, f = jnp.split(gates, 3, axis=-1)
         new_c = f * c + i * g
@@ -75,19 +77,19 @@ def _forward(reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mask: Any)
         kept = (jnp.where(valid, new_h, h), jnp.where(valid, new_c, c))
         return kept, (jnp.where(valid, new_h, 0), *saved)
 
-    last, (ys, *saved) = varying.scan(step, state, (xs, mask), reverse=reverse)
+    last, (ys, *saved) = varying.scan(step, state, (projected.steps, mask), reverse=reverse)
     return (last, ys), saved
 
 
 def _fwd(
-    reverse: bool, exact: bool, xs: Any, r: Any, state: Any, mask: Any
-) -> tuple[tuple[Any, Any], tuple[list[Any], Any, Any]]:
-    results, saved = _forward(reverse, exact, xs, r, state, mask)
-    return results, (saved, r, mask)
+    reverse: bool, exact: bool, projected: Projected, r: Any, state: Any, mask: Any
+) -> tuple[tuple[Any, Any], tuple[list[Any], Any, Any, Any]]:
+    results, saved = _forward(reverse, exact, projected, r, state, mask)
+    return results, (saved, projected.bias, r, mask)
 
 
-def _bwd(reverse: bool, exact: bool, residuals: Any, cotangents: Any) -> tuple[Array | None, ...]:
-    (gates, hs, cs, ts), r, mask = residuals
+def _bwd(reverse: bool, exact: bool, residuals: Any, cotangents: Any) -> tuple[Projected | Array | None, ...]:
+    (gates, hs, cs, ts), bias, r, mask = residuals
     (dh, dc), dys = cotangents
 
     def step(carry: Any, inputs: Any):
@@ -103,7 +105,7 @@ def _bwd(reverse: bool, exact: bool, residuals: Any, cotangents: Any) -> tuple[A
         return before, d
 
     dstate, dxs = varying.scan(step, (dh, dc), (gates, cs, ts, dys, mask), reverse=not reverse)
-    return dxs, jnp.einsum("tng,tnh->gh", dxs, hs), dstate, None
+    return Projected.gradient(dxs, bias), jnp.einsum("tng,tnh->gh", dxs, hs), dstate, None
 
 
 lstm_with_gates.defvjp(_fwd, _bwd)
