@@ -16,6 +16,7 @@ from jax import lax
 
 from .._compat.jax import Tracer
 from .arrays import Array, namespace
+from .folding import spread
 from .kernels import platform, weights_come_as_stored
 
 
@@ -28,6 +29,8 @@ def of_two(primitive: Callable[[Any, Any], Any], name: str) -> Callable[[Array, 
         ranks = {np.ndim(v) for v in (x, y)} - {0}
         if len(ranks) > 1:
             x, y = (_with_rank(v, max(ranks)) for v in (x, y))
+        if ranks and np.shape(x) != np.shape(y) and np.ndim(x) == np.ndim(y):
+            x, y = spread(x, y.shape), spread(y, x.shape)
         return primitive(x, y)
 
     return compute

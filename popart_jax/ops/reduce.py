@@ -11,8 +11,9 @@ import numpy as np
 from jax import lax
 
 from ..errors import OpError, popart_exception, until_compiled
-from .arrays import Array, as_index, first_extreme, highest, is_float, lowest, normal_axes, normal_axis, wide
+from .arrays import Array, as_index, first_extreme, is_float, normal_axes, normal_axis, wide
 from .elementwise import absolute, in_float
+from .folding import largest, smallest, total
 from .gradients import attains
 from .operator import FOLDS, INDEX_RESULT, ROUNDS, WIDE_RESULT, Trait, as_onnx, gradient, operator
 from .options import DEFAULTS, OperatorOptions
@@ -20,14 +21,6 @@ from .registry import Options, Static, lowers
 from .two_way import with_jvp
 
 Axes = tuple[int, ...]
-
-
-def _reduce_max(x: Any, axes: Axes) -> Any:
-    return jnp.max(x, axes, keepdims=True, initial=lowest(x.dtype))
-
-
-def _reduce_min(x: Any, axes: Axes) -> Any:
-    return jnp.min(x, axes, keepdims=True, initial=highest(x.dtype))
 
 
 @with_jvp(0, 2, 3)
@@ -41,23 +34,16 @@ def _extremum_jvp(
     reducer: Callable[[Any, Axes], Any], axes: Axes, ties: bool, primals: tuple[Any], tangents: tuple[Any]
 ) -> Any:
     (x,), (t,) = primals, tangents
-    out = reducer(x, axes)
-    hit = attains(x, out, axes, largest=reducer is not _reduce_min)
-    total = jnp.sum(jnp.where(hit, t, jnp.zeros_like(t)), axes, keepdims=True)
-    return out, total if ties else total / jnp.maximum(jnp.sum(hit, axes, dtype=t.dtype, keepdims=True), 1)
-
-
-def _sum(x: Array, axes: Axes) -> Array:
-    return jnp.sum(x, axes, keepdims=True, dtype=x.dtype)
+    out: Any = extremum_over(reducer, x, axes, ties)
+    hit = attains(x, out, axes, largest=reducer is not smallest)
+    moved = total(jnp.where(hit, t, jnp.zeros_like(t)), axes)
+    return out, moved if ties else moved / jnp.maximum(jnp.sum(hit, axes, dtype=t.dtype, keepdims=True), 1)
 
 
 def _mean(x: Array, axes: Axes) -> Array:
-    if is_float(x):
-        return jnp.mean(x, axes, keepdims=True)
-    total = _sum(x, axes)
-    return lax.div(
-        total, jnp.broadcast_to(jnp.asarray(math.prod(x.shape[a] for a in axes)).astype(total.dtype), total.shape)
-    )
+    whole, count = total(x, axes), math.prod(x.shape[a] for a in axes)
+    divisor = jnp.asarray(count, whole.dtype) if is_float(x) else jnp.asarray(count).astype(whole.dtype)
+    return lax.div(whole, jnp.broadcast_to(divisor, whole.shape))
 
 
 def safe_sqrt(x: Array) -> Array:
@@ -67,19 +53,19 @@ def safe_sqrt(x: Array) -> Array:
 
 
 def _l2(x: Array, axes: Axes) -> Array:
-    return in_float(safe_sqrt, _sum(x * x, axes))
+    return in_float(safe_sqrt, total(x * x, axes))
 
 
 def _popart_l2(x: Array, axes: Axes) -> Array:
     """PopART's L2 norm, whose gradient at a zero vector is NaN."""
-    return in_float(jnp.sqrt, _sum(x * x, axes))
+    return in_float(jnp.sqrt, total(x * x, axes))
 
 
 def log_sum_exp(x: Array, axes: Axes) -> Array:
     """Logarithm of a sum of exponentials, computed relative to the largest element; -inf if there are no elements."""
-    top = lax.stop_gradient(_reduce_max(x, axes))
+    top = lax.stop_gradient(largest(x, axes))
     shift = jnp.where(jnp.isfinite(top), top, jnp.zeros_like(top))
-    return jnp.log(_sum(jnp.exp(x - shift), axes)) + shift
+    return jnp.log(total(jnp.exp(x - shift), axes)) + shift
 
 
 def _reduction(
@@ -109,15 +95,15 @@ _reduction("Sum")
 _reduction("SumSquare", "g x0")
 
 Reduction = Callable[[Array, Axes], Array]
-_EXTREMES = {"ReduceMax": _reduce_max, "ReduceMin": _reduce_min}
+_EXTREMES = {"ReduceMax": largest, "ReduceMin": smallest}
 _REDUCTIONS: dict[str, Reduction] = {
-    "ReduceSum": lambda x, axes: _sum(x, axes),
-    "ReduceMean": lambda x, axes: _mean(x, axes),
+    "ReduceSum": total,
+    "ReduceMean": _mean,
     "ReduceProd": lambda x, axes: jnp.prod(x, axes, keepdims=True, dtype=x.dtype),
-    "ReduceL1": lambda x, axes: _sum(absolute(x), axes),
+    "ReduceL1": lambda x, axes: total(absolute(x), axes),
     "ReduceL2": _l2,
-    "ReduceSumSquare": lambda x, axes: _sum(x * x, axes),
-    "ReduceLogSum": lambda x, axes: in_float(jnp.log, _sum(x, axes)),
+    "ReduceSumSquare": lambda x, axes: total(x * x, axes),
+    "ReduceLogSum": lambda x, axes: in_float(jnp.log, total(x, axes)),
     "ReduceLogSumExp": lambda x, axes: in_float(lambda y: log_sum_exp(y, axes), x),
 }
 

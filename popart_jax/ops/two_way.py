@@ -148,7 +148,7 @@ def _tangents(outputs: Any, residuals: Any, tangents: Any, backward: Any, push: 
 
 def _leaves_like(new: Any, old: Any) -> list[Any]:
     """Leaves of one argument's cotangent; None stands for zeros."""
-    types, structure = jax.tree.flatten(old)
+    types, structure = flat_tree(old)
     leaves: list[Any] = [None] * len(types) if new is None else structure.flatten_up_to(new)
     return [
         jnp.zeros(t.shape, t.dtype) if leaf is None and _smooth(t) else leaf

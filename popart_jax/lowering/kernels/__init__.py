@@ -23,6 +23,7 @@ FORMS = {
     "depthwise": "convolve",
     "group_norm": "group_normalise",
     "integers": "integer_convolution integer_product",
+    "leading_axes": "largest smallest spread total",
     "lstm": "accurate_tanh logistic lstm_scan",
     "windows": "fold_windows share_gradient",
 }
