@@ -12,6 +12,7 @@ from ..errors import popart_exception
 from .arrays import Array
 from .operator import operator
 from .registry import OutputCount, lowers
+from .softmax import log_softmax
 
 
 def _reduce(values: jax.Array, weights: jax.Array, reduction: str) -> jax.Array:
@@ -55,6 +56,6 @@ def softmax_cross_entropy_loss(
     scores: Array, labels: Array, weights: Array | None = None, /, *, ignore_index: int | None = None,
     reduction: str = "mean", n_outputs: OutputCount = 1,
 ) -> Array | tuple[Array, ...]:  # fmt: skip
-    log_prob = jax.nn.log_softmax(scores, axis=1)
+    log_prob = log_softmax(scores, 1)
     loss = weighted_nll(log_prob, labels, weights, reduction, ignore_index).astype(scores.dtype)
     return (loss, log_prob) if n_outputs > 1 else loss

@@ -15,6 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 from ..errors import IN_JAX, popart_exception
 from . import primitives
 from .arrays import Array, listed, merge_axes, normal_axes, normal_axis, onnx_dtype, split_axis, wide
+from .folding import total
 from .gradients import refuse_gradient
 from .kernels import Computation
 from .operator import EXPENSIVE, NORM, PER_SAMPLE, ROUNDS, ROW_BY_ROW, as_graphcore, as_onnx, gradient, operator
@@ -301,8 +302,8 @@ def lp_normalization(x: Array, /, *, axis: int = -1, p: int = 2) -> Array:
     if p not in (1, 2):
         raise popart_exception(f"LpNormalization: p must be 1 or 2, got {p}")
     powers = jnp.abs(x) if p == 1 else jnp.square(x)
-    norm = lp_norm(powers.sum(normal_axis(axis, x.ndim), keepdims=True), p)
-    return x / jnp.where(norm == 0, jnp.ones((), x.dtype), norm)
+    norm = lp_norm(total(powers, (normal_axis(axis, x.ndim),)), p)
+    return primitives.divide(x, jnp.where(norm == 0, jnp.ones((), x.dtype), norm))
 
 
 def check_image(op: str, x: Array) -> None:

@@ -36,8 +36,8 @@ def _extremum_jvp(
     (x,), (t,) = primals, tangents
     out: Any = extremum_over(reducer, x, axes, ties)
     hit = attains(x, out, axes, largest=reducer is not smallest)
-    moved = total(jnp.where(hit, t, jnp.zeros_like(t)), axes)
-    return out, moved if ties else moved / jnp.maximum(jnp.sum(hit, axes, dtype=t.dtype, keepdims=True), 1)
+    moved = jnp.sum(jnp.where(hit, t, jnp.zeros_like(t)), axes, keepdims=True)
+    return out, moved if ties else moved / jnp.maximum(total(hit.astype(t.dtype), axes), 1)
 
 
 def _mean(x: Array, axes: Axes) -> Array:

@@ -17,6 +17,7 @@ from jax import lax
 
 from ..errors import popart_exception
 from .arrays import Array, settled
+from .folding import largest, smallest, total
 from .kernels import IPU, platform
 
 AXIS = "replica"
@@ -102,14 +103,14 @@ def groups_from(description: tuple[int, ...], replicas: int | None = None) -> Gr
 
 
 _REDUCERS: tuple[Callable[[jax.Array], jax.Array], ...] = (
-    lambda x: x.sum(0, dtype=x.dtype),
+    lambda x: total(x, (0,))[0],
     lambda x: x.mean(0).astype(x.dtype),
     lambda x: x.prod(0, dtype=x.dtype),
-    lambda x: x.min(0),
-    lambda x: x.max(0),
+    lambda x: smallest(x, (0,))[0],
+    lambda x: largest(x, (0,))[0],
     lambda x: (x != 0).all(0).astype(x.dtype),
     lambda x: (x != 0).any(0).astype(x.dtype),
-    lambda x: jnp.square(x).sum(0, dtype=x.dtype),
+    lambda x: total(jnp.square(x), (0,))[0],
 )
 """Reduction over the leading axis, by number of PopART's CollectiveOperator (Add, Mean, Mul, Min, Max, ...)."""
 _DIRECT: dict[int, Callable[..., jax.Array]] = {0: lax.psum, 1: lax.pmean, 3: lax.pmin, 4: lax.pmax}

@@ -4,29 +4,55 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from .arrays import AXIS, Array, first_extreme, normal_axis
+from .folding import largest, total
 from .operator import ROUNDS, ROW_BY_ROW, as_onnx, gradient, operator
 from .options import DEFAULTS
+from .primitives import divide, exp, log, subtract
 from .registry import Options, lowers
-from .two_way import with_jvp
+from .two_way import two_way
 
 
-@with_jvp(1)
-def softmax(x: Array, axis: int) -> Array:
+@partial(two_way, nondiff_argnums=(1,))
+def softmax(x: Any, axis: int) -> Any:
     """Softmax; a row that is -inf throughout (all masked) is NaN, but sends no NaN back."""
-    return jax.nn.softmax(x, axis)
+    powers = exp(subtract(x, largest(x, (axis,))))
+    return divide(powers, total(powers, (axis,)))
 
 
-@softmax.defjvp
-def _softmax_jvp(axis: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    y, (t,) = softmax(*primals, axis), tangents
+def _forward(x: Any, axis: int) -> tuple[Any, Any]:
+    y = softmax(x, axis)
+    return y, y
+
+
+def _derivative(axis: int, y: Any, g: Any) -> Any:
+    """Tangents, and gradients alike: the matrix of derivatives is symmetric."""
     z = jnp.where(jnp.isnan(y), jnp.zeros_like(y), y)
-    return y, z * (t - jnp.sum(z * t, axis, keepdims=True))
+    return z * subtract(g, total(z * g, (axis,)))
+
+
+def _backward(axis: int, y: Any, g: Any) -> tuple[Any]:
+    return (_derivative(axis, y, g),)
+
+
+def _push(axis: int, y: Any, tangents: tuple[Any]) -> Any:
+    return _derivative(axis, y, *tangents)
+
+
+softmax.defvjp(_forward, _backward, _push)
+
+
+def log_softmax(x: Array, axis: int) -> Array:
+    """Logarithm of the softmax."""
+    shifted = subtract(x, lax.stop_gradient(largest(x, (axis,))))
+    return subtract(shifted, log(total(exp(shifted), (axis,))))
 
 
 def _hardmax(x: Array, axis: int) -> Array:
@@ -38,7 +64,7 @@ def _hardmax(x: Array, axis: int) -> Array:
 def _without_maximum(x: Array, axis: int) -> Array:
     """PopART's enableNonStableSoftmax."""
     powers = jnp.exp(x)
-    return powers / jnp.sum(powers, axis, keepdims=True)
+    return powers / total(powers, (axis,))
 
 
 def _register(op: str, stable: Callable[[Any, int], Any]) -> None:
@@ -72,6 +98,6 @@ operator(
 _register("Softmax", softmax)
 operator("LogSoftmax", ROUNDS | ROW_BY_ROW, gradients="g y0", inplace=True, batch="softmax", neutral="unlikely")
 
-_register("LogSoftmax", jax.nn.log_softmax)
+_register("LogSoftmax", log_softmax)
 operator("Hardmax", ROW_BY_ROW)
 _register("Hardmax", _hardmax)

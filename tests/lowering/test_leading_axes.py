@@ -13,6 +13,7 @@ import pytest
 from popart_jax.lowering.kernels import leading_axes
 from popart_jax.ops import primitives
 from popart_jax.ops.folding import largest, smallest, total
+from popart_jax.ops.softmax import log_softmax, softmax
 
 SHAPES = [
     ((2, 1030), (0,)),
@@ -121,3 +122,20 @@ def test_kinds_of_reductions_by_size():
     assert slow((8, 2000), [True, False])
     assert not slow((0, 2000), [True, False])
     assert not slow((8, 0), [True, False])
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 130, 130), (1, 20, 1100)])
+def test_softmax_over_the_classes_of_pixels(shape: tuple[int, ...]):
+    x, weights = drawn(shape), drawn(shape)
+    wide, g = x.astype(np.float64), weights.astype(np.float64)
+    powers = np.exp(wide - wide.max(1, keepdims=True))
+    y = powers / powers.sum(1, keepdims=True)
+    for fn, wanted, of_x in (
+        (softmax, y, y * (g - (y * g).sum(1, keepdims=True))),
+        (log_softmax, np.log(y), g - y * g.sum(1, keepdims=True)),
+    ):
+        found, gradient = jax.jit(lambda x, fn=fn: (fn(x, 1), jax.grad(lambda x: (fn(x, 1) * weights).sum())(x)))(x)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6)
+        np.testing.assert_allclose(gradient, of_x, rtol=1e-4, atol=1e-5)
+        text = str(jax.make_jaxpr(jax.grad(lambda x, fn=fn: (fn(x, 1) * weights).sum()))(x))
+        assert "axes=(1,)" not in text

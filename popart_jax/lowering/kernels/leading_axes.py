@@ -1,9 +1,10 @@
-"""Reductions over leading dimensions, as those over the batch: row after row, in one loop that XLA vectorises.
+"""Reductions over dimensions before the last, as over a batch or the classes of pixels: row after row, in one loop.
 
 YNNPACK, to which XLA:CPU gives reductions, reads wide rows badly and wakes another thread for few small ones. In us, by
 YNNPACK and row after row (Intel Xeon, two cores, jaxlib 0.10): 8 rows of 64 x 64 x 32 4,219 and 225, of 128 x 768 3,290
-and 152, 16 of 3,000 43 and 7, 1,000 of 20,000 63,700 and 3,100; 64 of 16,000 336 and 216, but of 20,000 2,887 and 269.
-Other reductions are left to it: over the 8 x 64 x 64 places of 32 channels it takes 177, XLA's own loop 594.
+and 152, 16 of 3,000 43 and 7, 1,000 of 20,000 63,700 and 3,100, twice 21 of 256 x 256 11,186 and 371; 64 of 16,000 336
+and 216, but of 20,000 2,887 and 269. Other reductions are left to it: over the 8 x 64 x 64 places of 32 channels it
+takes 177, XLA's own loop 594.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import jax
@@ -18,6 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..._compat.jax import is_symbolic_dim
+from ...ops.arrays import wide
 from ...ops.folding import largest, smallest, spread, total
 from ...ops.two_way import two_way
 
@@ -33,7 +37,7 @@ def total_by_rows(x: Any, axes: Sequence[int]) -> Any:
 @partial(two_way, nondiff_argnums=(1, 2))
 def _total(x: jax.Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> jax.Array:
     """Sum of x of this shape."""
-    return _by_rows(lax.add, x, axes)
+    return _by_rows(lax.add, wide(x), axes).astype(x.dtype)
 
 
 def _forward(x: jax.Array, axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[jax.Array, None]:
@@ -70,31 +74,39 @@ def _is_slow(shape: Sequence[Any], gone: Sequence[bool]) -> bool:
     """Whether YNNPACK is slow to reduce an array over the dimensions that are `gone`."""
     if any(map(is_symbolic_dim, shape)):
         return False
-    order = [away for size, away in zip(shape, gone, strict=True) if size != 1]
-    rows = math.prod(size for size, away in zip(shape, gone, strict=True) if away)
-    long = math.prod(shape) // max(rows, 1)
-    is_leading = sorted(order, reverse=True) == order and rows > 1
-    return is_leading and long >= _LONG and (rows <= _FEW_ROWS or long > _WIDE)
+    before, rows, long = _merged(shape, gone)
+    few = before == 1 and rows <= _FEW_ROWS and long >= _LONG
+    return before * rows * long == math.prod(shape) and rows > 1 and (few or long > _WIDE)
+
+
+def _merged(shape: Sequence[int], gone: Sequence[bool]) -> tuple[int, int, int]:
+    """Sizes of the first dimensions that stay, the next that are gone, and the next that stay; others may follow."""
+    runs = groupby(((size, away) for size, away in zip(shape, gone, strict=True) if size != 1), itemgetter(1))
+    sizes = [(away, math.prod(size for size, _ in run)) for away, run in runs]
+    sizes = sizes if sizes and not sizes[0][0] else [(False, 1), *sizes]
+    before, rows, long = ([size for _, size in sizes] + [1, 1])[:3]
+    return before, rows, long
 
 
 def _by_rows(combine: Callable[[Any, Any], Any], x: jax.Array, axes: Sequence[int]) -> jax.Array:
-    kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
-    rows = x.reshape(-1, math.prod(kept))
-    while len(rows) > _FEW_ROWS:
-        some = len(rows) // _FEW_ROWS
+    before, count, long = _merged(x.shape, [a in axes for a in range(x.ndim)])
+    rows = x.reshape(before, count, long)
+    while (count := rows.shape[1]) > _FEW_ROWS:
+        some = count // _FEW_ROWS
         cut = some * _FEW_ROWS
-        parts = rows[:cut].reshape(_FEW_ROWS, some, -1)
-        rows = jnp.concatenate([_in_turn(combine, parts), rows[cut:]])
-    return _in_turn(combine, rows).reshape(kept)
+        parts = rows[:, :cut].reshape(before, _FEW_ROWS, some, long)
+        rows = jnp.concatenate([_in_turn(combine, parts), rows[:, cut:]], 1)
+    return _in_turn(combine, rows).reshape([1 if a in axes else n for a, n in enumerate(x.shape)])
 
 
 def _in_turn(combine: Callable[[Any, Any], Any], parts: jax.Array) -> jax.Array:
-    return reduce(combine, (lax.index_in_dim(parts, i, keepdims=False) for i in range(len(parts))))
+    """Over the second dimension."""
+    return reduce(combine, (lax.index_in_dim(parts, i, 1, keepdims=False) for i in range(parts.shape[1])))
 
 
 @spread.form_for("cpu")
 def spread_to(x: Any, other: Sequence[Any]) -> Any:
-    """See `ops.folding.spread`; its gradient is a sum over leading dimensions."""
+    """See `ops.folding.spread`; its gradient is such a sum."""
     if any(map(is_symbolic_dim, (*x.shape, *other))):
         return x
     shape = tuple(m if n == 1 else n for n, m in zip(x.shape, other, strict=True))
