@@ -36,6 +36,7 @@ def _extremum_jvp(
     (x,), (t,) = primals, tangents
     out: Any = extremum_over(reducer, x, axes, ties)
     hit = attains(x, out, axes, largest=reducer is not smallest)
+    # not `total`: JAX transposes what a rule does to tangents as it is written, and rows would become pads
     moved = jnp.sum(jnp.where(hit, t, jnp.zeros_like(t)), axes, keepdims=True)
     return out, moved if ties else moved / jnp.maximum(total(hit.astype(t.dtype), axes), 1)
 

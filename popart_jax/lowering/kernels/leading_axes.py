@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ..._compat.jax import is_symbolic_dim
-from ...ops.arrays import wide
+from ...ops.arrays import is_float, wide
 from ...ops.folding import largest, smallest, spread, total
 from ...ops.two_way import two_way
 
@@ -65,9 +65,8 @@ def smallest_by_rows(x: Any, axes: Sequence[int]) -> Any:
 
 def _suits(x: Any, axes: Sequence[int]) -> bool:
     """Whether to reduce row after row; YNNPACK knows neither integers nor double precision."""
-    if not jnp.issubdtype(x.dtype, jnp.floating) or x.dtype.itemsize > _MOST_BYTES:
-        return False
-    return _is_slow(x.shape, [a in axes for a in range(x.ndim)])
+    known = is_float(x) and x.dtype.itemsize <= _MOST_BYTES
+    return known and _is_slow(x.shape, [a in axes for a in range(x.ndim)])
 
 
 def _is_slow(shape: Sequence[Any], gone: Sequence[bool]) -> bool:
