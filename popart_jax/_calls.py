@@ -32,11 +32,11 @@ def convert(value: Any, hint: Any) -> Any:
     """`value` as the type `hint`, by the rules of the original bindings; TypeError if it does not have that type."""
     if hint in _PLAIN:
         return _PLAIN[hint](value)
-    origin = get_origin(hint)
+    origin, arguments = _parts(hint)
     if origin in (Union, types.UnionType):
-        return _convert_union(value, get_args(hint))
+        return _convert_union(value, arguments)
     if origin is not None:
-        return _convert_container(value, origin, get_args(hint))
+        return _convert_container(value, origin, arguments)
     if isinstance(hint, type):
         if isinstance(value, hint):
             return value
@@ -44,6 +44,11 @@ def convert(value: Any, hint: Any) -> Any:
         if from_other is not None:
             return from_other(value)
     raise Mismatch(f"expected {type_name(hint)}, got {value!r} of type {type(value).__name__}")
+
+
+@functools.cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
 
 
 def _convert_union(value: Any, choices: tuple[Any, ...]) -> Any:
@@ -132,6 +137,9 @@ def type_name(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint).replace("typing.", "")
 
 
+_NONE = inspect.Parameter.empty
+
+
 class _Overload:
     """One declaration of a function: its signature and the types of its parameters."""
 
@@ -139,8 +147,21 @@ class _Overload:
         self.signature = inspect.signature(fn)
         taken = types.SimpleNamespace(__annotations__={n: h for n, h in fn.__annotations__.items() if n != "return"})
         self.hints = get_type_hints(taken, vars(sys.modules[fn.__module__]))
+        known = self.signature.parameters.values()
+        self._positional = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in known)
+        self._rows = [(p.name != "self", self.hints.get(p.name, Any), p.default) for p in known]
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The values of a call, converted and completed by defaults; TypeError where they don't fit."""
+        missing = self._rows[len(args) :]
+        plain = self._positional and not kwargs and len(args) <= len(self._rows)
+        if not plain or any(default is _NONE for _, _, default in missing):
+            return self._bound(args, kwargs)
+        given = zip(args, self._rows, strict=False)
+        values = [convert(value, hint) if checks else value for value, (checks, hint, _) in given]
+        return (*values, *(default for _, _, default in missing)), {}
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         bound = self.signature.bind(*args, **kwargs)
         for name, value in bound.arguments.items():
             kind = self.signature.parameters[name].kind

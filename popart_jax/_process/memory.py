@@ -74,6 +74,11 @@ def _process_limits() -> Iterator[tuple[int, int]]:
             yield limit, place
 
 
+def is_limited() -> bool:
+    """Whether `ulimit` limits this process, so that an allocation may fail."""
+    return any(True for _ in _process_limits())
+
+
 def groups_at(groups: Path, listing: Path) -> tuple[tuple[Path, int], ...]:
     """Folders of the control groups that limit this process, with their limits in bytes.
 

@@ -1,4 +1,5 @@
 from .batches import HYPER as HYPER
+from .batches import large_results as large_results
 from .batches import step_of as step_of
 from .compiled import Executable as Executable
 from .compiled import Memory as Memory

@@ -17,16 +17,17 @@ from .micro import Result, in_own_order, micro_batch_key, rounding_key, run_micr
 from .program import GENERATORS, SEED, Program, Training, Type, Variable
 from .replicas import PARTS
 from .step import Fed, Step, StepFunction, Tensors
+from .written_results import is_large
 
 HYPER = "hyperparameters___fromHost"
 """Name of the input with the vector of hyperparameters."""
 
 
-def step_of(program: Program, hyper_size: int = 1) -> Step:
+def step_of(program: Program, hyper_size: int = 1, *, in_place: bool = False) -> Step:
     """A program as a step.
 
     `hyper_size` is the length of the vector of hyperparameters; programs that read none of them do not take it as
-    input.
+    input. With `in_place`, large results are written into memory that is passed for them.
     """
     state = {n: v for n, v in program.variables.items() if n in program.changing}
     for name in [SEED] * program.random + [GENERATORS] * program.generators:
@@ -44,7 +45,16 @@ def step_of(program: Program, hyper_size: int = 1) -> Step:
         _sorted(results),
         program.structure.replicas,
         parts=program.parts,
+        written=_sorted(large_results(program)) if in_place else {},
     )
+
+
+def large_results(program: Program) -> dict[str, Type]:
+    """Anchors that are written in place, with the types of all replicas' values together."""
+    replicas = (program.structure.replicas,) if program.structure.replicas > 1 else ()
+    kinds = {a.name: (a.slots(program.structure), program.types[a.source]) for a in program.anchors}
+    found = {n: Type((slots, *replicas, *kind.shape), kind.dtype) for n, (slots, kind) in kinds.items()}
+    return {n: kind for n, kind in found.items() if is_large(kind)}
 
 
 def _sorted(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -22,9 +22,11 @@ from ..preparation import Preparation
 from ..timings import phase
 from . import layout
 from .placement import as_argument, local_part, put
+from .program import Type
 from .replicas import mesh_for, replicate
 from .room import Room
 from .step import Step
+from .written_results import ResultMemory
 
 
 @dataclass(frozen=True)
@@ -58,21 +60,23 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
             "  fix: put the session into `with jax.disable_jit(False):`; for one operator after another use to_jax."
         )
     mesh = None if single_device else mesh_for(step.replicas, step.parts)
-    whole = full_precision()(replicate(step.flat, step.in_axes, step.out_axes, step.replicas, mesh))
-    arguments = step.arguments(mesh)
-    places: dict[str, Any] = {}
-    if mesh is not None:
-        places["out_shardings"] = step.results_at(mesh)
-    donated = tuple(range(len(step.taken)))
-    traced = jax.jit(whole, donate_argnums=donated, **places).trace(*arguments)
+    traced = _traced(step, mesh, step.donated)
     may_fail = calls_host(traced.jaxpr)
     if may_fail:
-        donated, traced = (), jax.jit(whole, **places).trace(*arguments)
+        step = replace(step, written={})
+        traced = _traced(step, mesh, ())
     if not hoist or mesh is not None:
         return Traced(step, mesh, traced, may_fail=may_fail)
-    begin = len(step.taken)
-    stages = in_stages(traced.jaxpr, arguments, range(begin, begin + len(step.fixed)), donated)
+    begin, donated = len(step.taken), () if may_fail else step.donated
+    stages = in_stages(traced.jaxpr, step.arguments(mesh), range(begin, begin + len(step.fixed)), donated)
     return Traced(step, None, traced if stages is None else stages.step, stages, may_fail)
+
+
+def _traced(step: Step, mesh: Mesh | None, donated: tuple[int, ...]) -> Any:
+    whole = full_precision()(replicate(step.flat, step.in_axes, step.out_axes, step.replicas, mesh))
+    places: dict[str, Any] = {} if mesh is None else {"out_shardings": step.results_at(mesh)}
+    unread = bool(step.written)  # memory for results is no more than that, and JAX drops what nothing reads
+    return jax.jit(whole, donate_argnums=donated, keep_unused=unread, **places).trace(*step.arguments(mesh))
 
 
 def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> Executable:
@@ -107,13 +111,16 @@ class Memory:
         return self.arguments + self.results + self.temporary
 
     @classmethod
-    def of(cls, call: Any) -> Memory | None:
-        """From XLA's buffer assignment for a compiled program; None where this backend reports none."""
+    def of(cls, call: Any, written: int = 0) -> Memory | None:
+        """From XLA's buffer assignment for a compiled program; None where this backend reports none.
+
+        `written` are the bytes of arguments that are no more than memory for results.
+        """
         plan = call.memory_analysis()
         if plan is None:
             return None
         results = plan.output_size_in_bytes - plan.alias_size_in_bytes
-        return cls(plan.argument_size_in_bytes, results, plan.temp_size_in_bytes)
+        return cls(plan.argument_size_in_bytes - written, results + written, plan.temp_size_in_bytes)
 
 
 def room_of(memory: Memory | None) -> Room:
@@ -158,7 +165,21 @@ class Executable:
     @cached_property
     def memory(self) -> Memory | None:
         """Memory of a run; None where this backend does not report it."""
-        return Memory.of(self.call)
+        return Memory.of(self.call, sum(x.nbytes for x in self.step.written.values()))
+
+    @property
+    def device(self) -> Any:
+        """The device of a program of one device, with any arguments."""
+        (place,) = jax.tree.leaves(self.call.input_shardings)[0].device_set
+        return place
+
+    @cached_property
+    def is_in_place(self) -> bool:
+        """Whether XLA writes all it may into the memory of arguments: state, and results that memory is passed for."""
+        plan = self.call.memory_analysis()
+        arguments = self.step.arguments(self.mesh)
+        donated = sum(Type(arguments[i].shape, arguments[i].dtype).nbytes for i in self.step.donated)
+        return plan is not None and plan.alias_size_in_bytes >= donated
 
     @cached_property
     def room(self) -> Room:
@@ -183,17 +204,28 @@ class Executable:
         return {name: x for name, kind, x in views if not kind.individual and kind.order is None}
 
     def run(
-        self, state: Mapping[str, Any], fixed: Sequence[Any], fed: Mapping[str, Any]
+        self,
+        state: Mapping[str, Any],
+        fixed: Sequence[Any],
+        fed: Mapping[str, Any],
+        memories: Sequence[ResultMemory] = (),
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Run once, with the arguments that `prepare` returned; returns the new state and the results.
 
-        Raises popart_exception where there is not enough free memory; the state is unchanged.
+        Results that are written into `memories` are views of them, and last until the next run. Raises popart_exception
+        where there is not enough free memory; the state is unchanged.
         """
         self.room.ensure()
         step = self.step
-        found = self.function(*(state[n] for n in step.taken), *fixed, *(as_argument(fed[n]) for n in step.fed))
+        given = (*(state[n] for n in step.taken), *fixed, *(as_argument(fed[n]) for n in step.fed))
+        found = self.function(*given, *(m.argument() for m in memories))
         count = len(step.state)
-        return dict(zip(step.state, found[:count], strict=True)), dict(zip(step.results, found[count:], strict=True))
+        results = dict(zip(step.results, found[count:], strict=True))
+        for name, memory in zip(step.written, memories, strict=True):
+            memory.array = results[name]
+            memory.finish()
+            results[name] = memory.view()
+        return dict(zip(step.state, found[:count], strict=True)), results
 
     def put_variable(self, name: str, host: np.ndarray) -> jax.Array:
         """A resident array, from a host array with one value per group of replicas."""

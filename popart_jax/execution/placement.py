@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,7 +12,9 @@ from jax.sharding import Mesh, NamedSharding
 
 from .._compat.jax import computes_in_callers_thread
 from ..buffers import aligned_copy, aligned_empty, is_copied, lasting, shareable
+from .program import Type
 from .replicas import spec
+from .written_results import WrittenResults
 
 
 def sharding(mesh: Mesh | None, axis: int | None, split: Sequence[Any] = ()) -> NamedSharding | None:
@@ -63,6 +65,11 @@ def _stays_here() -> bool:
     return computes_in_callers_thread()
 
 
+def written_results(kinds: Mapping[str, Type], device: Any = None, *, lends: bool) -> WrittenResults:
+    """Memory for the large results of a program on this device, see there."""
+    return WrittenResults(kinds, lambda x: jax.device_put(x, device), "JAX", lends=lends, device=device)
+
+
 def local_part(host: np.ndarray, axis: int) -> np.ndarray:
     """The part of an array of all replicas that belongs to the replicas of this process."""
     local = host.shape[axis] // jax.process_count()
@@ -79,11 +86,13 @@ def to_every_host(array: jax.Array) -> np.ndarray:
     return np.asarray(multihost_utils.process_allgather(array, tiled=True))
 
 
-def to_host(array: jax.Array) -> np.ndarray:
+def to_host(array: jax.Array | np.ndarray) -> np.ndarray:
     """Contents of a device array; those of this process's replicas when several processes share it.
 
     A failed run raises its error here; NumPy, which reads the memory unchecked, would end the process.
     """
+    if isinstance(array, np.ndarray):
+        return array
     array.block_until_ready()
     if array.is_fully_addressable:
         return np.asarray(array)

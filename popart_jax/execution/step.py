@@ -51,6 +51,8 @@ class Step:
     # state that the function creates without reading its old value
     created: frozenset[str] = field(default_factory=frozenset[str])
     parts: int = 1  # number of devices of each replica
+    # results that are written into the memory of the last arguments, which are donated; types of all replicas together
+    written: Mapping[str, Type] = field(default_factory=dict[str, Type])
 
     @cached_property
     def taken(self) -> tuple[str, ...]:
@@ -58,10 +60,16 @@ class Step:
         return tuple(n for n in self.state if n not in self.created)
 
     @cached_property
+    def donated(self) -> tuple[int, ...]:
+        """Indices of the flat arguments whose memory a run takes."""
+        fed = len(self.taken) + len(self.fixed) + len(self.fed)
+        return (*range(len(self.taken)), *range(fed, fed + len(self.written)))
+
+    @cached_property
     def in_axes(self) -> tuple[int | None, ...]:
         """Index of the replica dimension in each flat argument."""
         resident = [self.state[n] for n in self.taken] + list(self.fixed.values())
-        return (*(v.axis for v in resident), *(x.axis for x in self.fed.values()))
+        return (*(v.axis for v in resident), *(x.axis for x in self.fed.values()), *(None for _ in self.written))
 
     @cached_property
     def out_axes(self) -> tuple[int | None, ...]:
@@ -71,8 +79,8 @@ class Step:
     def flat(self, *arguments: Any) -> tuple[Any, ...]:
         """The function on flat arguments; plain tuples cost less per call than dictionaries."""
         rest = iter(arguments)
-        taken, fixed = ({n: next(rest) for n in names} for names in (self.taken, self.fixed))
-        state, results = self.function(taken, fixed, dict(zip(self.fed, rest, strict=True)))
+        taken, fixed, fed = ({n: next(rest) for n in names} for names in (self.taken, self.fixed, self.fed))
+        state, results = self.function(taken, fixed, fed)
         return (*(state[n] for n in self.state), *(results[n] for n in self.results))
 
     def arguments(self, mesh: Mesh | None) -> list[jax.ShapeDtypeStruct]:
@@ -80,7 +88,12 @@ class Step:
         resident = [self.state[n] for n in self.taken] + list(self.fixed.values())
         kinds = [(tuple(layout.device_shape(v, self.replicas)), v.type.dtype) for v in resident]
         kinds += [(x.whole(self.replicas), x.type.dtype) for x in self.fed.values()]
-        splits = [*(v.device_split for v in resident), *(x.split for x in self.fed.values())]
+        kinds += [(x.shape, x.dtype) for x in self.written.values()]
+        splits = [
+            *(v.device_split for v in resident),
+            *(x.split for x in self.fed.values()),
+            *(() for _ in self.written),
+        ]
         return [
             jax.ShapeDtypeStruct(shape, dtype, sharding=sharding(mesh, axis, split))
             for (shape, dtype), axis, split in zip(kinds, self.in_axes, splits, strict=True)

@@ -6,6 +6,7 @@ from .checks.placement import is_misplaced as is_misplaced
 from .compiling import compile_into as compile_into
 from .devices.device_engine import DeviceEngine as DeviceEngine
 from .engine import Engine as Engine
+from .feeding.anchor_arrays import anchor_kinds as anchor_kinds
 from .feeding.anchor_arrays import init_anchor_arrays as init_anchor_arrays
 from .feeding.arrays import to_device_type as to_device_type
 from .feeding.checks import StreamFact as StreamFact

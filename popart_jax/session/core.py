@@ -182,7 +182,7 @@ class SessionCore:
         with parts.timings.collect():
             parts.prepare_device(loadEngine, err)
             if parts.next is not None and parts.place.engine is not None:
-                later.keep_start(parts.next, parts.prepared, parts.place.engine, self.initAnchorArrays())
+                later.keep_start(parts.next, parts.prepared, parts.place.engine, later.anchor_kinds(self))
 
     def loadEngineAndConnectStreams(self) -> None:
         """Load the compiled program: send seed, optimizer values, and first weights.

@@ -18,11 +18,13 @@ from ..execution.compiled import Traced
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import from_device_order, group_values, replica_values
 from ..execution.micro import GRADIENT
-from ..execution.placement import as_argument, at_each_run, to_every_host, to_host
+from ..execution.placement import as_argument, at_each_run, to_every_host, to_host, written_results
 from ..execution.program import GENERATORS, SEED
+from ..execution.replicas import mesh_for
 from ..execution.stored import executables as stored
 from ..execution.stored.container import Sealed
 from ..execution.uninterrupted import Uninterrupted
+from ..execution.written_results import Landing, WrittenResults
 from ..lowering.interpreter import names
 from ..lowering.passes import autotune
 from ..ops.kernels import library_called, platform, staying
@@ -45,6 +47,7 @@ class Loaded:
     executable: Executable
     streams: list[StreamFact]
     anchors: list[AnchorFact]
+    written: WrittenResults
 
 
 class Engine:
@@ -56,11 +59,13 @@ class Engine:
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
-        self._turn = threading.RLock()
+        self._turn, self._settling = threading.RLock(), threading.Lock()
         self.portable = True  # XLA:CPU can't serialise programs that came from a cache or that call libraries
         self.programs: dict[str, Loaded] = {}
         self._changing: dict[str, Any] = {}
         self._landed: list[tuple[Any, ...]] = []  # results of a step that was interrupted before they were stored
+        self._landing: Landing | None = None  # where these go
+        self.has_run = False  # whether the main program has run
         self._newest: tuple[Any, ...] | None = None  # changing variables after a step, in the order of the signature
         self.fixed: tuple[Any, ...] = ()
         self.hyper: Any = None
@@ -71,22 +76,25 @@ class Engine:
     @property
     def changing(self) -> dict[str, Any]:
         """Variables that steps change, by name. Callers may write into the dictionary."""
-        self._settle()
+        self.settle()
         if self._newest is not None:
             self.changing = dict(zip(self.programs[MAIN].executable.step.taken, self._newest, strict=True))
         return self._changing
 
     @changing.setter
     def changing(self, values: dict[str, Any]) -> None:
-        self._landed = []
+        self.settle()
         self._changing, self._newest = values, None
 
-    def _settle(self) -> None:
-        """Store the results of a step that was interrupted after its program had ended."""
-        landed = self._landed
-        if landed:
-            self._newest, self._changing = landed[0][: len(self.programs[MAIN].executable.step.taken)], {}
-            self._landed = []
+    def settle(self) -> None:
+        """Store the results of a step, also of one that was interrupted after its program had ended."""
+        with self._settling:  # a thread that reads may come here too
+            landed = self._landed
+            if landed:
+                if self._landing is not None:
+                    self._landing.keep(landed[0])
+                self._newest, self._changing = landed[0][: len(self.programs[MAIN].executable.step.taken)], {}
+                self._landed = []
 
     def compile(self, handles: tuple[str, ...], file: Sealed | None = None) -> None:
         """Trace and compile the programs by these handles, or load them from a container."""
@@ -100,7 +108,7 @@ class Engine:
             executable = self._executable(laid_out, handle, file, advance)
             advance()
             facts = self._stream_facts(executable.step, program), self._anchor_facts(program)
-            self.programs[handle] = Loaded(laid_out, executable, *facts)
+            self.programs[handle] = Loaded(laid_out, executable, *facts, _memory_for(executable))
         self.prepared.program.memo.forget()
         stages = wants_devices(self.prepared.request.options)
         self.portable = file is None and cache_hits() == hits and not stages and not library_called()
@@ -133,7 +141,9 @@ class Engine:
         return compile_traced(traced, options)
 
     def _step(self, laid_out: LaidOut) -> Step:
-        return step_of(laid_out.program, self._hyper_size)
+        one = not wants_devices(self.prepared.request.options) and platform() == "cpu"
+        step = step_of(laid_out.program, self._hyper_size, in_place=one)
+        return step if mesh_for(step.replicas, step.parts) is None else replace(step, written={})
 
     @property
     def _hyper_size(self) -> int:
@@ -229,8 +239,12 @@ class Engine:
         executable = self.programs[MAIN].executable
         step, call, room = executable.step, shortest_call(executable.function), executable.room
         fed = _fed([feeds[n] for n in step.fed if n != HYPER])  # hyperparameters come before the streams
-        targets = [places[n] for n in step.results]
         count, reads_hyper = len(step.taken), HYPER in step.fed
+        targets = {n: places[n] for n in step.results}
+        inputs = (x() if callable(x) else x for x in feeds.values())
+        with self._turn:
+            self.settle()
+            landing = self.programs[MAIN].written.landing(targets, count, inputs)
 
         def run() -> None:
             with self._turn:
@@ -238,24 +252,27 @@ class Engine:
 
         def turn() -> None:
             streams = fed()
-            self._settle()
+            self.settle()
             room.ensure()
             landed = self._landed = []
+            self._landing = landing
             state = self._newest
             if state is None:  # somebody looked at the variables by name, and may have set them
                 state = tuple(self._changing[n] for n in step.taken)
             hyper = (self.hyper,) if reads_hyper else ()
-            # in C from the call to the list: Ctrl-C comes between lines of Python, and old state is donated
-            landed.extend(starmap(call, ((*state, *self.fixed, *hyper, *streams),)))
-            results = landed[0]
-            self._newest, self._changing = results[:count], {}
-            self._landed = []
-            for place, result in zip(targets, results[count:], strict=True):
-                place[...] = result
+            arguments = (*state, *self.fixed, *hyper, *streams, *landing.arguments())
+            try:  # in C from the call to the list: Ctrl-C comes between lines of Python, and old state is donated
+                landed.extend(starmap(call, (arguments,)))
+            except BaseException:
+                self.settle()
+                landing.note_losses()
+                raise
+            self.settle()
+            landing.fill(landed[0], np.asarray)
 
-        if count or reads_hyper or len(targets) != 1:
+        if count or reads_hyper or step.written or len(targets) != 1:
             return run
-        target = targets[0]
+        (target,) = targets.values()
 
         def forward() -> None:
             room.ensure()
@@ -276,11 +293,12 @@ class Engine:
         fed = {**placed, HYPER: self.hyper}
         if handle == MAIN:
             with Uninterrupted():
-                self.changing, results = executable.run(self.changing, self.fixed, fed)
+                self.changing, results = executable.run(self.changing, self.fixed, fed, loaded.written.own())
+                self.has_run = True
             return results
         state = {n: x.copy() for n, x in self.changing.items() if n in (SEED, GENERATORS)}
         fixed = executable.prepare({**self._shared, **self.changing})
-        return executable.run(state, fixed, fed)[1]
+        return executable.run(state, fixed, fed, loaded.written.own())[1]
 
     @contextmanager
     def undone_on_error(self) -> Generator[None]:
@@ -339,6 +357,14 @@ class Engine:
         """One value per replica."""
         replicas = self.prepared.program.structure.replicas
         return replica_values(self.prepared.program.variables[name], self.read(name), replicas)
+
+
+def _memory_for(executable: Executable) -> WrittenResults:
+    """Memory for a program's large results."""
+    kinds = executable.step.written
+    if not kinds:
+        return written_results({}, lends=False)
+    return written_results(kinds, executable.device, lends=executable.is_in_place)
 
 
 def _fed(sources: Sequence[np.ndarray | Callable[[], np.ndarray]]) -> Callable[[], tuple[np.ndarray | jax.Array, ...]]:

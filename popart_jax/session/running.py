@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._calls import checked, refused
+from .._calls import refused
 from ..enums import DeviceConnectionType, SyntheticDataMode
 from ..errors import log_error, noted, popart_exception, popart_runtime_error
 from ..execution.placement import to_host
@@ -92,15 +92,17 @@ class Runner:
 
     def _run_arrays(self, engine: Engine, handle: str, stepio: PyStepIO) -> None:
         loaded = engine.programs[handle]
+        engine.settle()
         if stepio.iterators:
             stepio.draw(loaded.streams)
         plan = feeding.make_plan(stepio, self._prepared, loaded.streams, loaded.anchors, not self.has_run)
-        self._step_and_store(engine, handle, plan.feeds(), plan)
-        if self._checks_numbers:
+        again = handle == MAIN and not stepio.iterators and loaded.executable.mesh is None and not self._checks_numbers
+        if not again or plan.direct is None or not engine.has_run:
+            self._step_and_store(engine, handle, plan.feeds(), plan)
             return
-        again = handle == MAIN and not stepio.iterators and loaded.executable.mesh is None
-        if again and plan.direct is not None:
-            stepio.plan = (self._place.token, engine.direct(*plan.direct))
+        run = engine.direct(*plan.direct)
+        run()
+        stepio.plan = (self._place.token, run)
 
     def _run_stream(self, engine: Engine, handle: str, stream: Stream) -> None:
         loaded = engine.programs[handle]
@@ -143,7 +145,6 @@ def reported(err: Exception) -> Exception:
     return raised
 
 
-@checked
 def _run_arguments(*args: Any, **kwargs: Any) -> tuple[str, PyStepIO | PyStepIOCallback | Stream, str]:
     values, given = list(args), dict(kwargs)
     handle = kwargs.pop("programHandle", None)

@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 
 from .. import session as later
-from ..buffers import aligned_empty, shareable
+from ..buffers import shareable
 from ..errors import popart_exception
 from ..execution.room import Room
 from ..execution.stored.container import Sealed
+from ..execution.uninterrupted import Uninterrupted
+from ..execution.written_results import Landing, WrittenResults
 from ..logs import module_logger
 from ..model.files import wire
 from ..optimizers import Optimizer
@@ -86,6 +88,8 @@ class Start:
         self._put = [_putting(xla, n, np.dtype(host), np.dtype(on), shape) for n, host, on, shape in record["inputs"]]
         self.call = self._program(file, MAIN)  # the step, on device arrays
         self.room = Room.of(record["room"])
+        written = {n: xla.Kind(tuple(shape), np.dtype(dtype)) for n, dtype, shape in record["written"]}
+        self.written = WrittenResults(written, xla.put, "XLA alone", lends=record["in_place"])
         weights = [xla.put(self.place.arrays[index]) for index in record["weights"]]
         note = record["preparation"]
         if note is not None:
@@ -113,7 +117,8 @@ class Start:
 
     def anchor_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of `initAnchorArrays`."""
-        return {n: aligned_empty(shape, np.dtype(dtype)) for n, dtype, shape in self.record["arrays"]}
+        kinds = {n: self.xla.Kind(tuple(shape), np.dtype(dtype)) for n, dtype, shape in self.record["arrays"]}
+        return {n: self.written.new_array(n, kind) for n, kind in kinds.items()}
 
     def prepare(self) -> bool:
         """`prepareDevice`. This and the next methods return whether they did it; if not, they did nothing."""
@@ -187,22 +192,31 @@ class Start:
 
     def _direct(self, stepio: PyStepIO) -> Callable[[], None]:
         """A function that runs one step with these arrays."""
-        fed, places = self._arrays(stepio)
+        fed, landing = self._arrays(stepio, 0)
         call, to_host, weights, check = self.call, self.xla.to_host, self.weights, self.room.ensure
 
         def run() -> None:
             check()
-            results = call(*weights, *[put(array) for put, array in fed])
-            for place, result in zip(places, results, strict=True):
-                place[...] = to_host(result)
+            landing.fill(call(*weights, *[put(array) for put, array in fed]), to_host)
 
-        return run
+        def in_turn() -> None:
+            with self.turn:
+                check()
+                given = [put(array) for put, array in fed]
+                with Uninterrupted(), landing.watched():
+                    results = call(*weights, *given, *landing.arguments())
+                    landing.keep(results)
+                landing.fill(results, to_host)
 
-    def _arrays(self, stepio: PyStepIO) -> tuple[list[tuple[Any, np.ndarray]], list[np.ndarray]]:
-        """Each input with the function that puts it on the device, and the arrays for the anchors."""
+        return in_turn if landing.memories else run
+
+    def _arrays(self, stepio: PyStepIO, first: int) -> tuple[list[tuple[Any, np.ndarray]], Landing]:
+        """Each input with the function that puts it on the device, and where results from index `first` on go."""
         given = [stepio.inputs[n].reshape(shape) for n, (shape, _) in self._inputs.items()]
-        places = [stepio.outputs[n].reshape(shape) for n, (shape, _) in self._anchors.items()]
-        return list(zip(self._put, given, strict=True)), places
+        places = {n: stepio.outputs[n].reshape(shape) for n, (shape, _) in self._anchors.items()}
+        with self.turn:
+            landing = self.written.landing(places, first, given)
+        return list(zip(self._put, given, strict=True)), landing
 
     def hand_over(self, parts: Any) -> None:
         """Bring the parts of the session in full, which were just made, to the state of this one, which then ends."""

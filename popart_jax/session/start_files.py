@@ -16,7 +16,6 @@ import onnx
 from .._compat import xla
 from .._compat.jax import code_of, has_cpu_alone, kept_arguments
 from ..execution import HYPER, Executable, Type
-from ..execution.compiled import room_of
 from ..execution.program import SEED
 from ..execution.stored import container
 from ..execution.stored.beside_jax import folder
@@ -36,10 +35,10 @@ _FED = "iuf"
 _FETCHED = "?iuf"
 
 
-def keep_start(place: Place, prepared: Prepared, engine: Engine, arrays: Mapping[str, np.ndarray]) -> None:
+def keep_start(place: Place, prepared: Prepared, engine: Engine, arrays: Mapping[str, Type]) -> None:
     """Write the file of a session that was just compiled, if it may start from one.
 
-    `place` holds the model as the next process will read it, `arrays` are those of `initAnchorArrays`.
+    `place` holds the model as the next process will read it, `arrays` are the types of those of `initAnchorArrays`.
     """
     loaded, file = engine.programs.get(MAIN), prepared.cache_file
     if (
@@ -119,9 +118,11 @@ def _record(place: Place, prepared: Prepared, loaded: Loaded) -> dict[str, Any] 
         "digest": digest_of(values, constants),
         "inputs": [_input(streams[n]) for n in executable.step.fed if n != HYPER],
         "anchors": [(n, anchors[n].dtype.name, anchors[n].shape) for n in executable.step.results],
+        "written": [(n, kind.dtype.name, kind.shape) for n, kind in executable.step.written.items()],
+        "in_place": executable.is_in_place,
         "programs": {handle: _facts(call) for handle, call in _programs(executable).items()},
         "preparation": None if preparation is None else preparation.note,
-        "room": room_of(executable.memory).size,
+        "room": executable.room.size,
         **training,
     }
 

@@ -151,8 +151,9 @@ class TrainingStart(Start):
         return (self._hyper,)
 
     def _direct(self, stepio: PyStepIO) -> Callable[[], None]:
-        fed, places = self._arrays(stepio)
-        call, to_host, check, count = self.call, self.xla.to_host, self.room.ensure, len(self._residents)
+        count = len(self._residents)
+        fed, landing = self._arrays(stepio, count)
+        call, to_host, check = self.call, self.xla.to_host, self.room.ensure
 
         def run() -> None:
             with self.turn:
@@ -164,12 +165,12 @@ class TrainingStart(Start):
                 hyper = self._put_hyper()
                 if self._state is None:
                     self._state = self._put_state()
-                with Uninterrupted():  # old state is donated
-                    results = call(*self._state, *self.weights, *hyper, *given)
+                with Uninterrupted(), landing.watched():  # old state is donated
+                    results = call(*self._state, *self.weights, *hyper, *given, *landing.arguments())
                     self._state = results[:count]
-                for place, result in zip(places, results[count:], strict=True):
-                    place[...] = to_host(result)
-                if self._state and not places:
+                    landing.keep(results)
+                landing.fill(results, to_host)
+                if self._state and not self._anchors:
                     self._state[0].block_until_ready()  # the caller may change the inputs then
                 self._has_run = True
 

@@ -128,8 +128,11 @@ class StagedExecutable:
         """Fed arrays stay on the host, which passes on the micro-batches."""
         return np.asarray(host).reshape(self.step.fed[name].whole(self.step.replicas))
 
-    def run(self, state: Mapping[str, Any], fixed: Sequence[Any], fed: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
-        """Run once; returns the new state and the anchors."""
+    def run(
+        self, state: Mapping[str, Any], fixed: Sequence[Any], fed: Mapping[str, Any], memories: Sequence[Any] = ()
+    ) -> tuple[Arrays, Arrays]:
+        """Run once; returns the new state and the anchors, in memory of their own."""
+        del memories
         run = Run(self, state, fixed[0], fed)
         for batch in range(self.program.structure.batches):
             run.batch(batch)

@@ -31,7 +31,7 @@ class Stages:
 def in_stages(closed: Any, avals: Sequence[Any], weights: range, donated: tuple[int, ...] = ()) -> Stages | None:
     """Split a program by which of its arguments are `weights`; None if nothing can be computed from them alone.
 
-    `donated` are indices of arguments, before the weights, that are donated to the program.
+    `donated` are indices of arguments, before or behind the weights, that are donated to the program.
     """
     begin, end = weights.start, weights.stop
     halves = split(closed, [i in weights for i in range(len(avals))])
@@ -50,9 +50,10 @@ def in_stages(closed: Any, avals: Sequence[Any], weights: range, donated: tuple[
         before, made, behind = args[:begin], args[begin : begin + len(inner)], args[begin + len(inner) :]
         return tuple(halves.late(*made, *before, *behind))
 
-    return Stages(
-        prepare, jax.jit(step, donate_argnums=donated).trace(*avals[:begin], *inner, *avals[end:]), halves.passed
-    )
+    moved = tuple(i if i < begin else i - (end - begin) + len(inner) for i in donated)
+    unread = any(i >= end for i in donated)  # what is donated there is memory for results, which nothing reads
+    late = jax.jit(step, donate_argnums=moved, keep_unused=unread)
+    return Stages(prepare, late.trace(*avals[:begin], *inner, *avals[end:]), halves.passed)
 
 
 def preparation_of(stages: Stages) -> Preparation:

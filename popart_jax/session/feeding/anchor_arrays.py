@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
-from ...buffers import aligned_empty
 from ...enums import AnchorReturnTypeId
+from ...execution import Type, large_results
+from ...execution.placement import written_results
 from ...model.tensor_info import _TensorInfoCore
 
 
@@ -28,10 +30,10 @@ def anchor_shape(kind: Any, batches: int, accumulation: int, replicas: int, shap
     return (*(n for n in leading if n != 1), *shape)
 
 
-def init_anchor_arrays(session: Any) -> dict[str, np.ndarray]:
-    """An uninitialised array for each anchor of a session."""
+def anchor_kinds(session: Any) -> dict[str, Type]:
+    """Shape and type of the array for each anchor of a session."""
     flow = session.dataFlow
-    arrays: dict[str, np.ndarray] = {}
+    kinds: dict[str, Type] = {}
     for name in flow.anchors():
         info: _TensorInfoCore = session.getInfo(name)
         shape = anchor_shape(
@@ -41,5 +43,12 @@ def init_anchor_arrays(session: Any) -> dict[str, np.ndarray]:
             session.replicationFactor,
             tuple(info.shape()),
         )
-        arrays[name] = aligned_empty(shape, info.numpy_dtype())
-    return arrays
+        kinds[name] = Type(shape, np.dtype(info.numpy_dtype()))
+    return kinds
+
+
+def init_anchor_arrays(session: Any) -> dict[str, np.ndarray]:
+    """An uninitialised array for each anchor of a session; on a CPU runs write into large ones."""
+    large = large_results(session._parts.prepared.program) if jax.default_backend() == "cpu" else {}
+    made = written_results(large, lends=False)
+    return {n: made.new_array(n, kind) for n, kind in anchor_kinds(session).items()}

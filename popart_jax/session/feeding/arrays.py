@@ -9,6 +9,7 @@ import numpy as np
 
 from ...buffers import truths
 from ...errors import popart_runtime_error
+from ...execution.written_results import require_kept
 from ...logs import module_logger
 from ...model.dtypes import BY_NUMPY
 from .checks import AnchorFact, StreamFact, check_feeds
@@ -68,9 +69,11 @@ def make_plan(
 ) -> FeedPlan:
     """Check the arrays of a step against a session and plan its use.
 
-    Raises popart_runtime_error for missing or unknown tensors, wrong types, and on the first run wrong element counts.
+    Raises popart_runtime_error for missing or unknown tensors, wrong types, arrays whose memory was lost, and on the
+    first run wrong element counts.
     """
     check_feeds(stepio, prepared, streams, anchors, counts=stepio.asserts and first)
+    require_kept([*stepio.inputs.values(), *stepio.outputs.values()])
     for s in streams:
         check_type(s, stepio.inputs[s.name].dtype)
     return FeedPlan(stepio, streams, anchors)
