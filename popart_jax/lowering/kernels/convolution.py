@@ -22,6 +22,7 @@ from .canonical_convolution import Layout, Pads, canonical_convolution, layout
 
 _ENOUGH_CHANNELS = 16  # more input channels do not make a convolution faster per channel
 _MANY_PIECES = 16  # most convolutions for one node, since each is compiled on its own
+_MANY_GROUPS = 8  # from which one product with the groups as its batch is faster than a product for each
 
 
 def convolution(
@@ -52,6 +53,8 @@ def _grouped(
     Weights between groups are zero, which infinities and NaN would turn into NaN for the neighbours; such data are
     computed group by group.
     """
+    if group >= _MANY_GROUPS and w.size == w.shape[-2] * w.shape[-1] and not any(map(any, pads)):
+        return _batched_product(x, w, group, strides)
     together = merged(group, w.shape[-2])
     if together == 1:
         return in_pieces(x, w, group, together, strides, pads, dilations)
@@ -70,6 +73,20 @@ def _grouped(
         return in_pieces(x, w, group, together, strides, pads, dilations)
 
     return varying.cond(jnp.isfinite(x).all(), fast, exact, x, w)
+
+
+def _batched_product(x: jax.Array, w: jax.Array, group: int, strides: tuple[int, ...]) -> jax.Array:
+    """A convolution of single places.
+
+    In us, as plain convolutions and as this product (Intel Xeon, two cores, 70 layers of random shapes): 14 x 14 x 256
+    to 128 in 32 groups 153 and 50, 7 x 7 x 96 to 512 in 8 36 and 23, 4 x 4 x 192 to 1,024 in 16 110 and 21, 40 x 40 x
+    64 to 128 in 16 287 and 255, 14 x 14 x 64 to 256 in 32 42 and 34.
+    """
+    seen = x[(slice(None), *(slice(None, None, s) for s in strides))]
+    data = jnp.moveaxis(split_axis(merge_axes(seen, 0, -1), -1, group), -2, 0)
+    kernels = jnp.moveaxis(split_axis(w.reshape(w.shape[-2:]), -1, group), -2, 0)
+    found = merge_axes(jnp.moveaxis(data @ kernels, 0, -2), -2)
+    return found.reshape(*seen.shape[:-1], w.shape[-1])
 
 
 def in_pieces(

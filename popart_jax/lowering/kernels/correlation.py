@@ -79,6 +79,13 @@ _NARROW, _SOME_PLACES, _MANY_OF_NARROW = 12, 1000, 1_500_000
 
 128 x 15 x 12 to 12 by 7 x 1 takes 219 us by XLA and 151 by the library, 80 x 40 x 12 to 12 by 5 x 3 336 and 191.
 """
+_MANY_OF_GROUPS, _PLACES_OF_GROUPS, _CHANNELS_OF_GROUPS = 800_000, 500, 24
+"""The same for groups of single places, from some places and channels on.
+
+In us, XLA's form and the library (Intel Xeon, two cores, 70 layers of random shapes): 40 x 40 x 64 to 128 in 16 groups
+287 and 139, 4 times 28 x 28 x 192 to 128 in 16 987 and 292, 56 x 56 x 48 to 64 in 4 424 and 200; but 40 x 40 x 16 to
+128 in 4 109 and 170, 20 x 20 x 128 to 512 in 8 166 and 209. Stages of ShuffleNet with 8 groups take 0.65 of the time.
+"""
 _FEW_FILTERS = 8
 """Below, the library multiplies vectors that are mostly padding."""
 _MANY_TIMES = 4
@@ -131,11 +138,14 @@ def suits_library(x: Any, w: Any, group: int, win: Window) -> bool:
     takes 0.54 of the time (median; 1.1 at the ninth decile), outside up to 4.7 times as long.
     """
     places, depthwise_ = x.shape[0] * math.prod(win.positions), is_depthwise(x, w, group, win)
-    least = _MANY_FOR_PRODUCTS if _is_pointwise(group, win) else _MANY_PLACES
+    least = _MANY_PLACES
+    if _is_of_places(win):
+        least = _MANY_FOR_PRODUCTS if group == 1 else _PLACES_OF_GROUPS
     products = _many_by_channel(x, win) if depthwise_ else _many_products(x, w, group, win)
     enough = places >= least and places * w.size >= products
     several = group == 1 or w.shape[-2] > 1
-    wide = depthwise_ or _is_of_images(w, group) or (w.shape[-1] // group >= _FEW_FILTERS and several)
+    filters = w.shape[-1] // group >= _FEW_FILTERS or (group > 1 and _is_of_places(win))
+    wide = depthwise_ or _is_of_images(w, group) or (filters and several)
     small = few_channels.suits(x, w, group, win) or few_places.suits(x, w, group, win)
     return bool(enough and wide and not small and x.dtype == w.dtype == np.float32)
 
@@ -150,6 +160,8 @@ def _many_products(x: Any, w: Any, group: int, win: Window) -> int:
     *kernel, channels, filters = w.shape
     if _is_pointwise(group, win) and filters < channels:
         return _MANY_OF_FEWER
+    if group > 1 and _is_of_places(win) and channels * group >= _CHANNELS_OF_GROUPS:
+        return _MANY_OF_GROUPS
     if group > 1 or len(kernel) != 2 or _is_pointwise(group, win):
         return _MANY_PRODUCTS
     if _is_of_images(w, group):
@@ -165,7 +177,12 @@ def _is_of_images(w: Any, group: int) -> bool:
 
 
 def _is_pointwise(group: int, win: Window) -> bool:
-    return group == 1 and set(win.kernel) == {1} and not any(map(any, win.pads))
+    return group == 1 and _is_of_places(win)
+
+
+def _is_of_places(win: Window) -> bool:
+    """Whether each result depends on a single place of the data."""
+    return set(win.kernel) == {1} and not any(map(any, win.pads))
 
 
 def _is_product(win: Window) -> bool:
