@@ -55,9 +55,11 @@ class ResultMemory:
         self._allocate()
 
     def _allocate(self) -> None:
-        self.array = self._put(_unaligned(self.shape, self.dtype))
+        given = _unaligned(self.shape, self.dtype)
+        self.array = self._put(given)
         self.array.block_until_ready()
         self.pointer: int = self.array.unsafe_buffer_pointer()
+        self._is_shared = self.pointer == given.ctypes.data  # with the host's array: XLA writes elsewhere
 
     @property
     def nbytes(self) -> int:
@@ -76,9 +78,9 @@ class ResultMemory:
     def lend(self, user: WrittenResults) -> bool:
         """Whether this user alone may have runs write here; it is so until the user is gone."""
         with _lending:
-            if self._lent_to is None or self._lent_to() is None:
+            if not self._is_shared and (self._lent_to is None or self._lent_to() is None):
                 self._lent_to = weakref.ref(user)
-            return self._lent_to() is user
+            return not self._is_shared and self._lent_to() is user
 
     def argument(self) -> Any:
         """The array to donate to a run; raises as `require`."""
@@ -116,10 +118,13 @@ _lending = threading.Lock()
 
 
 def _unaligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array on the host that XLA copies: what it would share is not its own, and nothing is written into it."""
+    """An array on the host that XLA copies: what it would share is not its own, and nothing is written into it.
+
+    Its elements have at most four bytes.
+    """
     size = math.prod(shape) * dtype.itemsize
     raw = np.empty(size + 2 * ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT + ALIGNMENT // 4
+    start = -raw.ctypes.data % ALIGNMENT + 4
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
