@@ -107,7 +107,12 @@ class ResultMemory:
 
         A result that lies elsewhere raises popart_runtime_error if somebody may hold a view.
         """
-        self.array.block_until_ready()
+        try:
+            self.array.block_until_ready()
+        except Exception:
+            self.array.delete()
+            self.note_loss()
+            raise
         pointer = self.array.unsafe_buffer_pointer()
         if pointer != self.pointer and self._lent_to is not None:
             raise popart_runtime_error("XLA has not written a result into the memory that was given for it.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import Any
@@ -248,9 +248,9 @@ class Engine:
 
         def run() -> None:
             with self._turn:
-                turn()
+                once()
 
-        def turn() -> None:
+        def once() -> None:
             streams = fed()
             self.settle()
             room.ensure()
@@ -280,6 +280,11 @@ class Engine:
             target[...] = result
 
         return forward
+
+    @property
+    def turn(self) -> AbstractContextManager[object]:
+        """Scope in which no other thread takes a step; results of a step last until the next one."""
+        return self._turn
 
     def step(self, handle: str, feeds: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """Run one step; returns the anchors as device arrays of shape [slots, (replicas,) *shape]."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -113,7 +112,7 @@ class Runner:
 
     def _step_and_store(self, engine: Engine, handle: str, feeds: Mapping[str, Any], plan: feeding.FeedPlan) -> None:
         """Run one step, fill the anchors, and return when the caller may change the inputs."""
-        with engine.undone_on_error() if self._checks_numbers else nullcontext():
+        with engine.undone_on_error() if self._checks_numbers else engine.turn:
             results = engine.step(handle, feeds)
             plan.store(results, to_host)
             if not results:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import popart_jax as popart
 from popart_jax.execution import written_results
 from popart_jax.execution.written_results import LEAST, Landing, ResultMemory, memory_of
+from popart_jax.session.feeding.arrays import FeedPlan
 
 from ..platforms import ON_CPUS
 
@@ -353,6 +355,33 @@ def test_threads_share_arrays(count: int) -> None:
         thread.join()
     assert not failed
     assert any(np.array_equal(arrays["y"], 2 * data(seed) + 1) for seed in range(4))
+
+
+def test_a_result_is_stored_before_another_thread_takes_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, store, other_has_run = session(), FeedPlan.store, threading.Event()
+    own = [{"y": np.zeros((ROWS, COLUMNS), np.float32)} for _ in range(3)]
+    made.run(popart.PyStepIO({"x": data(0)}, own[0]))
+
+    def late(self: FeedPlan, *args: Any) -> None:
+        other_has_run.wait(0.5)
+        store(self, *args)
+
+    def other() -> None:
+        made.run(popart.PyStepIO({"x": data(2)}, own[2]))
+        other_has_run.set()
+
+    monkeypatch.setattr(FeedPlan, "store", late)
+    threads = [
+        threading.Thread(target=made.run, args=(popart.PyStepIO({"x": iter([data(1)])}, own[1]),)),
+        threading.Thread(target=other),
+    ]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join()
+    for seed in range(3):
+        np.testing.assert_array_equal(own[seed]["y"], 2 * data(seed) + 1)
 
 
 def test_what_is_told_of_memory_counts_results_as_results() -> None:
