@@ -102,7 +102,7 @@ class Memory:
     """Bytes of device memory that one run of a compiled step needs, known before it runs."""
 
     arguments: int  # inputs: variables, as the step reads them, and fed arrays
-    results: int  # outputs, without those that reuse an argument's memory
+    results: int  # outputs, without those that take the place of old state
     temporary: int  # largest total of intermediate values at one time
 
     @property

@@ -27,7 +27,7 @@ from ...ops.gradients import pulled_back
 from ...ops.kernels import IPU, note_call, platform, weights_come_as_stored
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
-from . import few_channels, few_places, onednn, pointwise, stored_weights, weight_products
+from . import few_channels, few_places, met_elements, onednn, pointwise, stored_weights, weight_products
 from .convolution import convolution
 from .depthwise_last import depthwise, with_channels
 from .either import either
@@ -99,7 +99,10 @@ _MANY_TIMES = 4
 def correlation(x: Array, w: Array, b: Array | None, group: int, win: Window) -> jax.Array:
     """Correlation of x (N, ..., C) with w (..., C/group, M), plus a bias (M)."""
     data, kernels = cast("tuple[jax.Array, jax.Array]", (x, w))  # NumPy arrays will do
-    if x.dtype == w.dtype == np.float32 and not any(map(is_symbolic_dim, x.shape)) and onednn.usable():
+    known = not any(map(is_symbolic_dim, x.shape))
+    if known:
+        data, kernels, win = met_elements.trimmed(data, kernels, win)
+    if x.dtype == w.dtype == np.float32 and known and onednn.usable():
         return _chosen(data, kernels, b, group, win)
     return _biased(own(data, kernels, group, win), b)
 

@@ -1,0 +1,44 @@
+"""Windows that are larger than the data, without the elements that meet nothing but padding.
+
+The last 3 x 3 windows of a ResNet for images of 32 x 32 see maps of one place: eight of nine weights meet zeros alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+
+from ...ops.windows import Window
+
+
+def trimmed(x: jax.Array, w: jax.Array, win: Window) -> tuple[jax.Array, jax.Array, Window]:
+    """Data (N, ..., C) of known sizes, weights (..., C, M) and window of the same correlation."""
+    sizes = x.shape[1:-1]
+    spans = [_met(win, axis, n) for axis, n in enumerate(sizes)]
+    if all(span == (0, k) for span, k in zip(spans, win.kernel, strict=True)):
+        return x, w, win
+    pads: list[tuple[int, int]] = []
+    kept: list[slice] = []
+    for axis, ((begin, end), n) in enumerate(zip(spans, sizes, strict=True)):
+        low = win.pads[axis][0] - begin * win.dilations[axis]
+        reach = (win.positions[axis] - 1) * win.strides[axis] + (end - begin - 1) * win.dilations[axis] + 1
+        high = reach - n - low
+        kept.append(slice(max(-low, 0), n + min(high, 0)))
+        pads.append((max(low, 0), max(high, 0)))
+    kernel = tuple(end - begin for begin, end in spans)
+    weights = w[tuple(slice(*span) for span in spans)]
+    return x[(slice(None), *kept)], weights, replace(win, kernel=kernel, pads=tuple(pads))
+
+
+def _met(win: Window, axis: int, size: int) -> tuple[int, int]:
+    """The first element that meets data at some position, and the one behind the last; all where none does."""
+    step, (low, _) = win.strides[axis], win.pads[axis]
+
+    def meets(element: int) -> bool:
+        start = element * win.dilations[axis] - low  # at position 0
+        first = max(0, -(start // step))  # position that is not before the data
+        return first < win.positions[axis] and start + first * step < size
+
+    met = [i for i in range(win.kernel[axis]) if meets(i)]
+    return (met[0], met[-1] + 1) if met else (0, win.kernel[axis])
