@@ -15,6 +15,8 @@ from popart_jax.lowering.kernels.met_elements import trimmed
 from popart_jax.ops.kernels import staying
 from popart_jax.ops.windows import Window, window
 
+from ..platforms import ON_CPUS
+
 SIZES, KERNELS, STEPS, APART, PADS = (1, 2, 3, 5), (1, 2, 3, 6), (1, 2, 3), (1, 2, 3), (0, 1, 2, 5)
 
 
@@ -46,6 +48,7 @@ def test_all_small_windows_of_one_dimension() -> None:
     assert changed > 400
 
 
+@ON_CPUS
 @pytest.mark.parametrize(
     ("data", "weights", "group", "strides", "dilations", "kept"),
     [
