@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .arrays import AXIS, Array, first_extreme, normal_axis
+from .arrays import AXIS, Array, first_extreme, normal_axis, wide
 from .folding import largest, total
 from .operator import ROUNDS, ROW_BY_ROW, as_onnx, gradient, operator
 from .options import DEFAULTS
@@ -22,9 +22,14 @@ from .two_way import two_way
 
 @partial(two_way, nondiff_argnums=(1,))
 def softmax(x: Any, axis: int) -> Any:
-    """Softmax; a row that is -inf throughout (all masked) is NaN, but sends no NaN back."""
-    powers = exp(subtract(x, largest(x, (axis,))))
-    return divide(powers, total(powers, (axis,)))
+    """Softmax; a row that is -inf throughout (all masked) is NaN, but sends no NaN back.
+
+    Half precision is computed in float32: in its own type, as GPUs and CPUs with AVX512-FP16 have it, the powers
+    would be rounded, and the result three times as far off.
+    """
+    data = wide(x)
+    powers = exp(subtract(data, largest(data, (axis,))))
+    return divide(powers, total(powers, (axis,))).astype(x.dtype)
 
 
 def _forward(x: Any, axis: int) -> tuple[Any, Any]:
@@ -34,8 +39,8 @@ def _forward(x: Any, axis: int) -> tuple[Any, Any]:
 
 def _derivative(axis: int, y: Any, g: Any) -> Any:
     """Tangents, and gradients alike: the matrix of derivatives is symmetric."""
-    z = jnp.where(jnp.isnan(y), jnp.zeros_like(y), y)
-    return z * subtract(g, total(z * g, (axis,)))
+    z, slope = wide(jnp.where(jnp.isnan(y), jnp.zeros_like(y), y)), wide(g)
+    return (z * subtract(slope, total(z * slope, (axis,)))).astype(y.dtype)
 
 
 def _backward(axis: int, y: Any, g: Any) -> tuple[Any]:
@@ -51,8 +56,9 @@ softmax.defvjp(_forward, _backward, _push)
 
 def log_softmax(x: Array, axis: int) -> Array:
     """Logarithm of the softmax."""
-    shifted = subtract(x, lax.stop_gradient(largest(x, (axis,))))
-    return subtract(shifted, log(total(exp(shifted), (axis,))))
+    data = wide(x)
+    shifted = subtract(data, lax.stop_gradient(largest(data, (axis,))))
+    return subtract(shifted, log(total(exp(shifted), (axis,)))).astype(x.dtype)
 
 
 def _hardmax(x: Array, axis: int) -> Array:
