@@ -160,7 +160,7 @@ _TYPES = {"float32", "float16", "bfloat16", "int32", "uint32", "int16", "uint16"
 
 
 @dataclass(frozen=True)
-class Landing:
+class Destinations:
     """Where the results of runs with the same arrays go; by the index of the result."""
 
     others: Mapping[int, np.ndarray]  # the caller's arrays that results are copied into
@@ -225,13 +225,13 @@ class WrittenResults:
         """Memory of this object for each result; made when it is needed."""
         return [self._own_for(name) for name in self._kinds]
 
-    def landing(self, places: Mapping[str, np.ndarray], first: int, inputs: Iterable[np.ndarray]) -> Landing:
+    def destinations(self, places: Mapping[str, np.ndarray], first: int, inputs: Iterable[np.ndarray]) -> Destinations:
         """Where runs with these arrays for all anchors, and with these inputs, put results.
 
         The anchors are in order, the results of the program from index `first` on. To be called between runs.
         """
         if not self._kinds:
-            return Landing(dict(enumerate(places.values(), first)), {}, {})
+            return Destinations(dict(enumerate(places.values(), first)), {}, {})
         read = list(inputs)
         by_index = {first + i: (name, place) for i, (name, place) in enumerate(places.items())}
         large = {i: x for i, x in by_index.items() if x[0] in self._kinds}
@@ -240,7 +240,7 @@ class WrittenResults:
             lent = {}
         for i in lent:
             self._own.pop(large[i][0], None)
-        return Landing(
+        return Destinations(
             {i: place for i, (_, place) in by_index.items() if i not in large},
             {i: lent.get(i) or self._own_for(name) for i, (name, _) in large.items()},
             {i: place for i, (_, place) in large.items() if i not in lent},

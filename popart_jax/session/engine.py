@@ -24,7 +24,7 @@ from ..execution.replicas import mesh_for
 from ..execution.stored import executables as stored
 from ..execution.stored.container import Sealed
 from ..execution.uninterrupted import Uninterrupted
-from ..execution.written_results import Landing, WrittenResults
+from ..execution.written_results import Destinations, WrittenResults
 from ..lowering.interpreter import names
 from ..lowering.passes import autotune
 from ..ops.kernels import library_called, platform, staying
@@ -64,7 +64,7 @@ class Engine:
         self.programs: dict[str, Loaded] = {}
         self._changing: dict[str, Any] = {}
         self._landed: list[tuple[Any, ...]] = []  # results of a step that was interrupted before they were stored
-        self._landing: Landing | None = None  # where these go
+        self._destinations: Destinations | None = None  # where these go
         self.has_run = False  # whether the main program has run
         self._newest: tuple[Any, ...] | None = None  # changing variables after a step, in the order of the signature
         self.fixed: tuple[Any, ...] = ()
@@ -91,8 +91,8 @@ class Engine:
         with self._settling:  # a thread that reads may come here too
             landed = self._landed
             if landed:
-                if self._landing is not None:
-                    self._landing.keep(landed[0])
+                if self._destinations is not None:
+                    self._destinations.keep(landed[0])
                 self._newest, self._changing = landed[0][: len(self.programs[MAIN].executable.step.taken)], {}
                 self._landed = []
 
@@ -244,7 +244,7 @@ class Engine:
         inputs = (x() if callable(x) else x for x in feeds.values())
         with self._turn:
             self.settle()
-            landing = self.programs[MAIN].written.landing(targets, count, inputs)
+            destinations = self.programs[MAIN].written.destinations(targets, count, inputs)
 
         def run() -> None:
             with self._turn:
@@ -255,20 +255,20 @@ class Engine:
             self.settle()
             room.ensure()
             landed = self._landed = []
-            self._landing = landing
+            self._destinations = destinations
             state = self._newest
             if state is None:  # somebody looked at the variables by name, and may have set them
                 state = tuple(self._changing[n] for n in step.taken)
             hyper = (self.hyper,) if reads_hyper else ()
-            arguments = (*state, *self.fixed, *hyper, *streams, *landing.arguments())
+            arguments = (*state, *self.fixed, *hyper, *streams, *destinations.arguments())
             try:  # in C from the call to the list: Ctrl-C comes between lines of Python, and old state is donated
                 landed.extend(starmap(call, (arguments,)))
             except BaseException:
                 self.settle()
-                landing.note_losses()
+                destinations.note_losses()
                 raise
             self.settle()
-            landing.fill(landed[0], np.asarray)
+            destinations.fill(landed[0], np.asarray)
 
         if count or reads_hyper or step.written or len(targets) != 1:
             return run

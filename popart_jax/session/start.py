@@ -25,7 +25,7 @@ from ..errors import popart_exception
 from ..execution.room import Room
 from ..execution.stored.container import Sealed
 from ..execution.uninterrupted import Uninterrupted
-from ..execution.written_results import Landing, WrittenResults
+from ..execution.written_results import Destinations, WrittenResults
 from ..logs import module_logger
 from ..model.files import wire
 from ..optimizers import Optimizer
@@ -192,31 +192,31 @@ class Start:
 
     def _direct(self, stepio: PyStepIO) -> Callable[[], None]:
         """A function that runs one step with these arrays."""
-        fed, landing = self._arrays(stepio, 0)
+        fed, destinations = self._arrays(stepio, 0)
         call, to_host, weights, check = self.call, self.xla.to_host, self.weights, self.room.ensure
 
         def run() -> None:
             check()
-            landing.fill(call(*weights, *[put(array) for put, array in fed]), to_host)
+            destinations.fill(call(*weights, *[put(array) for put, array in fed]), to_host)
 
         def in_turn() -> None:
             with self.turn:
                 check()
                 given = [put(array) for put, array in fed]
-                with Uninterrupted(), landing.watched():
-                    results = call(*weights, *given, *landing.arguments())
-                    landing.keep(results)
-                landing.fill(results, to_host)
+                with Uninterrupted(), destinations.watched():
+                    results = call(*weights, *given, *destinations.arguments())
+                    destinations.keep(results)
+                destinations.fill(results, to_host)
 
-        return in_turn if landing.memories else run
+        return in_turn if destinations.memories else run
 
-    def _arrays(self, stepio: PyStepIO, first: int) -> tuple[list[tuple[Any, np.ndarray]], Landing]:
+    def _arrays(self, stepio: PyStepIO, first: int) -> tuple[list[tuple[Any, np.ndarray]], Destinations]:
         """Each input with the function that puts it on the device, and where results from index `first` on go."""
         given = [stepio.inputs[n].reshape(shape) for n, (shape, _) in self._inputs.items()]
         places = {n: stepio.outputs[n].reshape(shape) for n, (shape, _) in self._anchors.items()}
         with self.turn:
-            landing = self.written.landing(places, first, given)
-        return list(zip(self._put, given, strict=True)), landing
+            destinations = self.written.destinations(places, first, given)
+        return list(zip(self._put, given, strict=True)), destinations
 
     def hand_over(self, parts: Any) -> None:
         """Bring the parts of the session in full, which were just made, to the state of this one, which then ends."""

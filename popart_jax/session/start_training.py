@@ -152,7 +152,7 @@ class TrainingStart(Start):
 
     def _direct(self, stepio: PyStepIO) -> Callable[[], None]:
         count = len(self._residents)
-        fed, landing = self._arrays(stepio, count)
+        fed, destinations = self._arrays(stepio, count)
         call, to_host, check = self.call, self.xla.to_host, self.room.ensure
 
         def run() -> None:
@@ -165,11 +165,11 @@ class TrainingStart(Start):
                 hyper = self._put_hyper()
                 if self._state is None:
                     self._state = self._put_state()
-                with Uninterrupted(), landing.watched():  # old state is donated
-                    results = call(*self._state, *self.weights, *hyper, *given, *landing.arguments())
+                with Uninterrupted(), destinations.watched():  # old state is donated
+                    results = call(*self._state, *self.weights, *hyper, *given, *destinations.arguments())
                     self._state = results[:count]
-                    landing.keep(results)
-                landing.fill(results, to_host)
+                    destinations.keep(results)
+                destinations.fill(results, to_host)
                 if self._state and not self._anchors:
                     self._state[0].block_until_ready()  # the caller may change the inputs then
                 self._has_run = True

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import popart_jax as popart
 from popart_jax.execution import written_results
-from popart_jax.execution.written_results import LEAST, Landing, ResultMemory, memory_of
+from popart_jax.execution.written_results import LEAST, Destinations, ResultMemory, memory_of
 from popart_jax.session.feeding.arrays import FeedPlan
 
 from ..platforms import ON_CPUS
@@ -288,14 +288,14 @@ def test_an_interrupt_between_a_run_and_what_holds_its_results(monkeypatch: pyte
     made = session()
     arrays = made.initAnchorArrays()
     run_often(made, arrays)
-    keep, due = Landing.keep, [True]
+    keep, due = Destinations.keep, [True]
 
-    def interrupted(self: Landing, results: Any) -> None:
+    def interrupted(self: Destinations, results: Any) -> None:
         if due and due.pop():
             raise KeyboardInterrupt
         keep(self, results)
 
-    monkeypatch.setattr(Landing, "keep", interrupted)
+    monkeypatch.setattr(Destinations, "keep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_often(made, arrays)
     run_often(made, arrays)
