@@ -16,11 +16,16 @@ def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
     return _aligned(shape, dtype, np.empty)
 
 
-def _aligned(shape: Sequence[int], dtype: Any, make: Callable[..., np.ndarray]) -> np.ndarray:
+def unaligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """An uninitialised array, of elements of up to four bytes, that XLA copies and does not share."""
+    return _aligned(shape, dtype, np.empty, past=4)
+
+
+def _aligned(shape: Sequence[int], dtype: Any, make: Callable[..., np.ndarray], past: int = 0) -> np.ndarray:
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
-    raw = make(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+    raw = make(size + ALIGNMENT + past, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT + past
     return raw[start : start + size].view(kind).reshape(shape)
 
 
@@ -59,6 +64,13 @@ def truths(array: np.ndarray) -> np.ndarray:
 
 
 _NO_TRUTH = 2
+
+
+def owner(array: np.ndarray) -> np.ndarray:
+    """The array whose memory this one is a view of."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def frozen(array: np.ndarray) -> np.ndarray:

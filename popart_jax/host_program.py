@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .buffers import ALIGNMENT, aligned_copy, frozen, is_aligned, is_turned
+from .buffers import ALIGNMENT, aligned_copy, frozen, is_aligned, is_turned, owner
 
 
 def _reshaped(x: np.ndarray, new_sizes: Sequence[int]) -> np.ndarray:
@@ -92,7 +92,7 @@ class HostProgram:
         """Compute the results, in read-only memory of their own that the CPU device can share."""
         last = {place: i for i, one in enumerate(self.instructions) for place in one.operands}
         values: dict[int, Any] = dict(enumerate((*map(np.asarray, arguments), *self.constants)))
-        first, given = len(values), {id(_owner(x)) for x in values.values()}
+        first, given = len(values), {id(owner(x)) for x in values.values()}
         kept = set(self.results)
         with np.errstate(all="ignore"):
             for i, one in enumerate(self.instructions):
@@ -103,7 +103,7 @@ class HostProgram:
                     if last.get(place, i) == i:
                         values.pop(place, None)
         found = [values[p] for p in self.results]
-        return tuple(frozen(x if _is_whole(x) and id(_owner(x)) not in given else aligned_copy(x)) for x in found)
+        return tuple(frozen(x if _is_whole(x) and id(owner(x)) not in given else aligned_copy(x)) for x in found)
 
     @property
     def note(self) -> dict[str, Any]:
@@ -123,16 +123,9 @@ class HostProgram:
         return cls(note["arguments"], tuple(constants), tuple(steps), tuple(note["results"]))
 
 
-def _owner(x: np.ndarray) -> np.ndarray:
-    """The array whose memory this one is a view of."""
-    while isinstance(x.base, np.ndarray):
-        x = x.base
-    return x
-
-
 def _is_whole(x: np.ndarray) -> bool:
     """Whether it is all of the aligned memory that it keeps."""
-    return is_aligned(x) and _owner(x).nbytes <= x.nbytes + ALIGNMENT
+    return is_aligned(x) and owner(x).nbytes <= x.nbytes + ALIGNMENT
 
 
 def _dtype(name: str) -> np.dtype:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .._process.memory import is_limited
-from ..buffers import ALIGNMENT, aligned_empty
+from ..buffers import aligned_empty, owner, unaligned_empty
 from ..errors import popart_runtime_error
 
 LEAST = 256 << 10
@@ -55,16 +55,16 @@ class ResultMemory:
         self._allocate()
 
     def _allocate(self) -> None:
-        given = _unaligned(self.shape, self.dtype)
+        given = unaligned_empty(self.shape, self.dtype)  # what XLA would share is not its own: it writes elsewhere
         self.array = self._put(given)
         self.array.block_until_ready()
         self.pointer: int = self.array.unsafe_buffer_pointer()
-        self._is_shared = self.pointer == given.ctypes.data  # with the host's array: XLA writes elsewhere
+        self._is_shared = self.pointer == given.ctypes.data
 
     @property
     def nbytes(self) -> int:
         """Its size."""
-        return math.prod(self.shape) * self.dtype.itemsize
+        return _size(self)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -122,24 +122,11 @@ class ResultMemory:
 _lending = threading.Lock()
 
 
-def _unaligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array on the host that XLA copies: what it would share is not its own, and nothing is written into it.
-
-    Its elements have at most four bytes.
-    """
-    size = math.prod(shape) * dtype.itemsize
-    raw = np.empty(size + 2 * ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT + 4
-    return raw[start : start + size].view(dtype).reshape(shape)
-
-
 def memory_of(array: np.ndarray) -> ResultMemory | None:
     """The memory that an array shows from its first to its last byte; None for any other array."""
-    part: object = array
-    while isinstance(part, np.ndarray):
-        part = part.base
-    if isinstance(part, ResultMemory) and (array.ctypes.data, array.nbytes) == (part.pointer, part.nbytes):
-        return part
+    shown = owner(array).base
+    if isinstance(shown, ResultMemory) and (array.ctypes.data, array.nbytes) == (shown.pointer, shown.nbytes):
+        return shown
     return None
 
 
@@ -151,9 +138,13 @@ def require_kept(arrays: Iterable[np.ndarray]) -> None:
             memory.require()
 
 
+def _size(kind: ArrayKind) -> int:
+    return math.prod(kind.shape) * np.dtype(kind.dtype).itemsize
+
+
 def is_large(kind: ArrayKind) -> bool:
     """Whether a result of this type is written in place; 64-bit ones are not, which JAX may hold in 32 bits."""
-    return np.dtype(kind.dtype).name in _TYPES and math.prod(kind.shape) * np.dtype(kind.dtype).itemsize >= LEAST
+    return np.dtype(kind.dtype).name in _TYPES and _size(kind) >= LEAST
 
 
 _TYPES = {"float32", "float16", "bfloat16", "int32", "uint32", "int16", "uint16", "int8", "uint8", "bool"}

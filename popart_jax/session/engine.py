@@ -141,9 +141,9 @@ class Engine:
         return compile_traced(traced, options)
 
     def _step(self, laid_out: LaidOut) -> Step:
-        one = not wants_devices(self.prepared.request.options) and platform() == "cpu"
-        step = step_of(laid_out.program, self._hyper_size, in_place=one)
-        return step if mesh_for(step.replicas, step.parts) is None else replace(step, written={})
+        program, several = laid_out.program, wants_devices(self.prepared.request.options)
+        one = not several and platform() == "cpu" and mesh_for(program.structure.replicas, program.parts) is None
+        return step_of(program, self._hyper_size, in_place=one)
 
     @property
     def _hyper_size(self) -> int:
