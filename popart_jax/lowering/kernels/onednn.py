@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..._compat.jax import checks_varying_axes, library_call, outside_traces, writes_programs
@@ -45,7 +47,8 @@ def summed_product(a: Any, b: Any) -> jax.Array:
 
 def correlation(x: Any, w: Any, *, group: int, win: Window) -> jax.Array:
     """INT32 correlation of nonempty bytes (N, ..., C) with signed bytes (..., C/group, M), padded with zeros."""
-    return _call("conv", np.int32, *_correlation(x, w, group, win), x, w, target="convolution")
+    data, same = _at_stride_one(*_with_padding(x, group, win))
+    return _call("conv", np.int32, *_correlation(data, w, group, same), data, w, target="convolution")
 
 
 def correlation_of_floats(x: Any, w: Any, *bias: Any, group: int, win: Window, stored: bool) -> jax.Array:
@@ -53,11 +56,42 @@ def correlation_of_floats(x: Any, w: Any, *bias: Any, group: int, win: Window, s
 
     `stored` weights lie in memory in ONNX's order, (M, C/group, ...): what turned them is then no work.
     """
-    shape, facts = _correlation(x, w, group, win)
+    data, same = _at_stride_one(*_with_padding(x, group, win))
+    shape, facts = _correlation(data, w, group, same)
     fused = {"fusions": {"ops": ["BIAS"]}} if bias else {}
     first = (w.ndim - 1, w.ndim - 2, *range(w.ndim - 2))
     orders = [None, first, *(None for _ in bias)] if stored else None
-    return _call("conv", np.float32, shape, facts | fused, x, w, *bias, target="convolution", orders=orders)
+    return _call("conv", np.float32, shape, facts | fused, data, w, *bias, target="convolution", orders=orders)
+
+
+def _with_padding(x: Any, group: int, win: Window) -> tuple[Any, Window]:
+    """Data that holds its padding, for windows at which the library's sums are wrong, or it ends the process.
+
+    Those are windows that meet nothing but padding, in groups windows larger than the data or dilated, and for bytes
+    all windows of three dimensions (jaxlib 0.10, Intel Xeon).
+    """
+    facts = zip(win.pads, win.reach, win.kernel, x.shape[1:-1], strict=True)
+    safe = all(max(pads) < reach and (group == 1 or 2 * reach == 2 * k <= n) for pads, reach, k, n in facts)
+    if safe and (x.dtype == np.float32 or len(win.pads) < 3):
+        return x, win
+    return jnp.pad(x, ((0, 0), *win.pads, (0, 0))), replace(win, pads=((0, 0),) * len(win.pads))
+
+
+def _at_stride_one(x: Any, win: Window) -> tuple[Any, Window]:
+    """The same correlation at stride 1 along dimensions of one position; data (N, ..., C) that it reads.
+
+    At larger strides the library's sums are wrong where the last dimension has one position (jaxlib 0.10, Intel Xeon):
+    those of bytes, and those of floats of one channel.
+    """
+    facts = zip(win.positions, win.strides, win.reach, win.pads, strict=True)
+    once = [found == 1 < stride and reach > low for found, stride, reach, (low, _) in facts]
+    if not any(once):
+        return x, win
+    more = [r - low - n for r, (low, _), n in zip(win.reach, win.pads, x.shape[1:-1], strict=True)]
+    pads = [(low, max(m, 0)) if o else (low, high) for (low, high), m, o in zip(win.pads, more, once, strict=True)]
+    read = [slice(n + min(m, 0) if o else n) for n, m, o in zip(x.shape[1:-1], more, once, strict=True)]
+    strides = tuple(1 if o else stride for o, stride in zip(once, win.strides, strict=True))
+    return x[(slice(None), *read)], replace(win, strides=strides, pads=tuple(pads))
 
 
 def _correlation(x: Any, w: Any, group: int, win: Window) -> tuple[Sequence[int], dict[str, Any]]:

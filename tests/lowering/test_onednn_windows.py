@@ -1,0 +1,96 @@
+"""Windows at which oneDNN's sums were wrong, or it ended the process: results are those of NumPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import popart_jax
+from popart_jax.lowering.kernels import onednn
+from popart_jax.ops.kernels import staying
+from popart_jax.ops.windows import Window, window
+
+# data, weights, groups, strides, begins and ends of padding, dilations
+CASES = {
+    "one column at stride 2": ((1, 64, 1, 1), (3, 3, 1, 24), 1, (2, 2), (1, 1, 1, 1), (1, 1)),
+    "one column of many channels": ((2, 28, 3, 16), (3, 2, 16, 8), 1, (2, 3), (0, 0, 1, 0), (1, 1)),
+    "one column, stride 2 along it alone": ((2, 66, 3, 1), (3, 3, 1, 24), 1, (1, 2), (0, 0, 0, 0), (1, 1)),
+    "one column, more data than is read": ((1, 16, 5, 1), (3, 4, 1, 8), 1, (1, 3), (1, 0, 1, 0), (1, 1)),
+    "one column of a volume": ((2, 3, 5, 1, 1), (3, 2, 3, 1, 8), 1, (3, 1, 2), (2, 0, 1, 1, 1, 1), (2, 1, 1)),
+    "one place that is padding": ((1, 4, 1, 1), (2, 1, 1, 4), 1, (1, 3), (0, 2, 0, 0), (1, 1)),
+    "padding as large as the window": ((1, 2, 8), (2, 8, 1), 1, (3,), (1, 2), (1,)),
+    "places that are padding": ((1, 16, 1, 24), (2, 1, 3, 16), 8, (1, 3), (1, 2, 0, 1), (1, 2)),
+    "a volume's places that are padding": ((1, 8, 8, 1, 8), (3, 1, 1, 4, 2), 2, (1, 1, 2), (2, 0, 1, 2, 0, 2), (1, 1, 2)),
+    "a volume of one plane": ((1, 1, 8, 3, 2), (3, 2, 3, 2, 24), 1, (1, 1, 2), (1, 0, 1, 2, 0, 2), (1, 2, 1)),
+    "by channel, padding as large as the window": ((1, 16, 24), (1, 1, 24), 24, (3,), (2, 3), (2,)),
+    "by channel, windows as large as the data": ((1, 7, 24), (7, 1, 24), 24, (3,), (3, 2), (1,)),
+    "by channel, dilated": ((8, 14, 40), (7, 1, 40), 40, (3,), (3, 1), (2,)),
+    "by channel, larger than the data": ((1, 56, 1, 8), (3, 3, 1, 8), 8, (2, 2), (0, 3, 3, 1), (2, 2)),
+}  # fmt: skip
+
+
+def by_numpy(x: np.ndarray, w: np.ndarray, group: int, win: Window) -> np.ndarray:
+    """The sums of each position, one after the other."""
+    data = np.pad(x.astype(np.float64), ((0, 0), *win.pads, (0, 0))).reshape(len(x), -1, group, w.shape[-2])
+    kernels = w.astype(np.float64).reshape(math.prod(win.kernel), w.shape[-2], group, -1)
+    padded = [n + sum(pads) for n, pads in zip(x.shape[1:-1], win.pads, strict=True)]
+    found = np.zeros((len(x), *win.positions, w.shape[-1]))
+    for place in np.ndindex(*win.positions):
+        taps = [
+            [p * s + d * i for i in range(k)]
+            for p, s, d, k in zip(place, win.strides, win.dilations, win.kernel, strict=True)
+        ]
+        seen = data[:, np.ravel_multi_index(np.meshgrid(*taps, indexing="ij"), padded).ravel()]
+        found[(slice(None), *place)] = np.einsum("nkgc,kcgm->ngm", seen, kernels).reshape(len(x), -1)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["bytes", "floats", "floats and a bias"])
+@pytest.mark.parametrize("case", CASES)
+def test_sums_are_those_of_numpy(case: str, kind: str) -> None:
+    """Whole numbers, so that sums are exact in any order."""
+    data, weights, group, strides, pads, dilations = CASES[case]
+    win = window(data[1:-1], weights[:-2], strides, dilations, pads, "NOTSET")
+    rng = np.random.default_rng(0)
+    floats = kind != "bytes"
+    x = rng.integers(0, 256, data).astype(np.float32 if floats else np.uint8)
+    w = rng.integers(-128, 128, weights).astype(np.float32 if floats else np.int8)
+    bias = [rng.integers(-9, 9, weights[-1]).astype(np.float32)] if "bias" in kind else []
+
+    def called(x: jax.Array, w: jax.Array, *bias: jax.Array) -> jax.Array:
+        if floats:
+            return onednn.correlation_of_floats(x, w, *bias, group=group, win=win, stored=False)
+        return onednn.correlation(x, w, group=group, win=win)
+
+    jitted = jax.jit(called)
+    with staying():
+        if not onednn.usable():
+            pytest.skip("this jaxlib has no oneDNN")
+        found = [np.asarray(jitted(x, w, *bias)) for _ in range(3)]  # wrong sums change with what lies in memory
+    for sums in found:
+        np.testing.assert_array_equal(sums, by_numpy(x, w, group, win) + sum(bias))
+
+
+@pytest.mark.parametrize("sizes", [(64, 1), (64, 2), (1, 64)])
+@pytest.mark.parametrize("strides", [(2, 2), (1, 2), (2, 1)])
+def test_integer_convolutions_of_one_column(sizes: Sequence[int], strides: Sequence[int]) -> None:
+    """Of a recogniser of texts whose image is one column wide, by `ConvInteger` with zero points."""
+    rng = np.random.default_rng(1)
+    weights = {"w": rng.integers(0, 256, (24, 1, 3, 3)).astype(np.uint8), "a": np.uint8(100), "b": np.uint8(121)}
+    node = onnx.helper.make_node("ConvInteger", ["x", *weights], ["y"], pads=[1] * 4, strides=strides)
+    given = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, (1, 1, *sizes))
+    made = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)
+    stored = [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
+    graph = onnx.helper.make_graph([node], "g", [given], [made], stored)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    x = rng.integers(0, 256, (1, 1, *sizes)).astype(np.uint8)
+    with pytest.warns(UserWarning, match="no trainable parameters"):
+        fn, params = popart_jax.to_jax(model)
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_array_equal(np.asarray(jax.jit(fn)(params, {"x": x})["y"]), wanted)
