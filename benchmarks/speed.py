@@ -41,7 +41,11 @@ _TABLES = {"popxl": 20, "startup": 40, "memory": 90}
 
 def inference_row(name: str, batch: int) -> Calls:
     """Engines for one inference row."""
-    network = networks.NETWORKS[name](batch)
+    return inference_calls(networks.NETWORKS[name](batch))
+
+
+def inference_calls(network: networks.Network) -> Calls:
+    """One batch by each engine there is."""
     calls = {"ours": engines.ours_inference(network), "by hand": engines.by_hand_inference(network)}
     calls |= _peer("onnxruntime", lambda: engines.onnxruntime_inference(network.model, network.feed))
     calls |= _peer("torch", lambda: engines.torch_inference(network))
@@ -53,7 +57,11 @@ def inference_row(name: str, batch: int) -> Calls:
 def training_row(name: str, batch: int, steps: int, rule: str = "sgd-m") -> Calls:
     """Engines for one training row; a call makes `steps` steps."""
     make = functools.partial(networks.resnet18, training=True) if name == "resnet18" else networks.NETWORKS[name]
-    network = make(batch)
+    return training_calls(make(batch), steps, rule)
+
+
+def training_calls(network: networks.Network, steps: int, rule: str) -> Calls:
+    """Some training steps by each engine there is."""
     data = training.batches(network, steps)
     calls: dict[str, Callable[[], np.ndarray]] = {
         "ours": training.ours_training(network, data, rule),

@@ -1,4 +1,4 @@
-"""LSTM over 64 steps and a dense classifier on its last output."""
+"""LSTM over 64 steps, or as many as asked, and a dense classifier on its last output."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .network import Author, Network, Params
 STEPS, WIDTH, HIDDEN, CLASSES = 64, 128, 128, 10
 
 
-def lstm_classifier(batch: int) -> Network:
+def lstm_classifier(batch: int, steps: int = STEPS) -> Network:
     """ONNX LSTM (gates i, o, f, c), then Gemm on the last hidden state."""
     a = Author()
-    x = a.input([STEPS, batch, WIDTH])
+    x = a.input([steps, batch, WIDTH])
     w, r = a.weight("w", 1, 4 * HIDDEN, WIDTH, scale=0.09), a.weight("r", 1, 4 * HIDDEN, HIDDEN, scale=0.09)
     bias = a.weight("b", 1, 8 * HIDDEN, scale=0.1)
     _, last, _ = a.onnx.lstm([x, w, r, bias], 3, hidden_size=HIDDEN)
     flat = a.onnx.squeeze([last], axes=[0])
     logits = a.onnx.gemm([flat, a.weight("wo", CLASSES, HIDDEN), a.weight("bo", CLASSES, scale=0.1)], transB=1)
-    return a.finish("lstm", [STEPS, batch, WIDTH], logits, _lay_out, _forward)
+    return a.finish("lstm", [steps, batch, WIDTH], logits, _lay_out, _forward)
 
 
 def _lay_out(p: Params):

@@ -26,7 +26,7 @@ CASES = {
     "one place that is padding": ((1, 4, 1, 1), (2, 1, 1, 4), 1, (1, 3), (0, 2, 0, 0), (1, 1)),
     "padding as large as the window": ((1, 2, 8), (2, 8, 1), 1, (3,), (1, 2), (1,)),
     "places that are padding": ((1, 16, 1, 24), (2, 1, 3, 16), 8, (1, 3), (1, 2, 0, 1), (1, 2)),
-    "a volume's places that are padding": ((1, 8, 8, 1, 8), (3, 1, 1, 4, 2), 2, (1, 1, 2), (2, 0, 1, 2, 0, 2), (1, 1, 2)),
+    "padding in volumes": ((1, 8, 8, 1, 8), (3, 1, 1, 4, 2), 2, (1, 1, 2), (2, 0, 1, 2, 0, 2), (1, 1, 2)),
     "a volume of one plane": ((1, 1, 8, 3, 2), (3, 2, 3, 2, 24), 1, (1, 1, 2), (1, 0, 1, 2, 0, 2), (1, 2, 1)),
     "by channel, padding as large as the window": ((1, 16, 24), (1, 1, 24), 24, (3,), (2, 3), (2,)),
     "by channel, windows as large as the data": ((1, 7, 24), (7, 1, 24), 24, (3,), (3, 2), (1,)),
