@@ -1,8 +1,9 @@
 """Run drawn cases, each a number: ``python -m tests.fuzz KIND COUNT [--first N]``, or ``coverage SECONDS``.
 
 KIND is ``bytes``, which damages ONNX's own models; ``operators``, nodes drawn from the table of operators; ``graphs``,
-small graphs drawn by recipe (bodies, functions, sequences, scarce types); or ``chains``, longer graphs of plain
-operators, run by all ways of `to_jax`. ONNX Runtime and ONNX's evaluator judge the last three. ``coverage`` damages
+small graphs drawn by recipe (bodies, functions, sequences, scarce types); ``chains``, longer graphs of plain
+operators, run by all ways of `to_jax` (ONNX Runtime and ONNX's evaluator judge these three); or ``windows``,
+convolutions by oneDNN, which NumPy judges. ``coverage`` damages
 further what reached new lines of the readers, by Atheris where it is installed; COUNT are seconds. Prints each finding
 with its number, and counts at the end; exit status 1 when something was found. ``bytes 1 --first N`` runs a finding
 again.
@@ -19,7 +20,7 @@ from functools import partial
 
 from ..hostile.ways import backend
 from ..isolated import Worker
-from . import bytewise, chains, coverage, graphs, judged, structured
+from . import bytewise, chains, coverage, graphs, judged, structured, windows
 
 _SECONDS = 120.0
 _JUDGED = {
@@ -33,7 +34,7 @@ _FINE = ("value", "error", "equal", "both refuse", "only ours", "a judge refuses
 def main(argv: list[str]) -> int:
     """Exit status 0 when nothing was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("bytes", "operators", "graphs", "chains", "coverage"))
+    parser.add_argument("kind", choices=("bytes", "operators", "graphs", "chains", "windows", "coverage"))
     parser.add_argument("count", type=int)
     parser.add_argument("--first", type=int, default=0)
     args = parser.parse_args(argv)
@@ -42,7 +43,10 @@ def main(argv: list[str]) -> int:
     if args.kind == "bytes":
         bytewise.corpus()
         workers = [Worker(bytewise.start, method="fork")]
-        return fuzz(_bytes(workers[0]), workers, args.first, args.count)
+        return fuzz(_told(workers[0]), workers, args.first, args.count)
+    if args.kind == "windows":
+        workers = [Worker(windows.start)]
+        return fuzz(_told(workers[0]), workers, args.first, args.count)
     draw, way = _JUDGED[args.kind]
     workers = [
         Worker(partial(judged.ours, draw, way), method="fork"),
@@ -51,7 +55,7 @@ def main(argv: list[str]) -> int:
     return fuzz(_judged(draw, *workers), workers, args.first, args.count)
 
 
-def _bytes(worker: Worker) -> Callable[[int], str]:
+def _told(worker: Worker) -> Callable[[int], str]:
     def case(number: int) -> str:
         answer = worker.ask(number, _SECONDS)
         return answer.value if answer.end == "done" else f"{answer.end}: {answer.trace}"

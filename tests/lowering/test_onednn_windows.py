@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import jax
@@ -14,7 +13,9 @@ from onnx.reference import ReferenceEvaluator
 import popart_jax
 from popart_jax.lowering.kernels import onednn
 from popart_jax.ops.kernels import staying
-from popart_jax.ops.windows import Window, window
+from popart_jax.ops.windows import window
+
+from ..fuzz.windows import Drawn, by_library, by_numpy, start
 
 # data, weights, groups, strides, begins and ends of padding, dilations
 CASES = {
@@ -35,22 +36,6 @@ CASES = {
 }  # fmt: skip
 
 
-def by_numpy(x: np.ndarray, w: np.ndarray, group: int, win: Window) -> np.ndarray:
-    """The sums of each position, one after the other."""
-    data = np.pad(x.astype(np.float64), ((0, 0), *win.pads, (0, 0))).reshape(len(x), -1, group, w.shape[-2])
-    kernels = w.astype(np.float64).reshape(math.prod(win.kernel), w.shape[-2], group, -1)
-    padded = [n + sum(pads) for n, pads in zip(x.shape[1:-1], win.pads, strict=True)]
-    found = np.zeros((len(x), *win.positions, w.shape[-1]))
-    for place in np.ndindex(*win.positions):
-        taps = [
-            [p * s + d * i for i in range(k)]
-            for p, s, d, k in zip(place, win.strides, win.dilations, win.kernel, strict=True)
-        ]
-        seen = data[:, np.ravel_multi_index(np.meshgrid(*taps, indexing="ij"), padded).ravel()]
-        found[(slice(None), *place)] = np.einsum("nkgc,kcgm->ngm", seen, kernels).reshape(len(x), -1)
-    return found
-
-
 @pytest.mark.parametrize("kind", ["bytes", "floats", "floats and a bias"])
 @pytest.mark.parametrize("case", CASES)
 def test_sums_are_those_of_numpy(case: str, kind: str) -> None:
@@ -61,20 +46,21 @@ def test_sums_are_those_of_numpy(case: str, kind: str) -> None:
     floats = kind != "bytes"
     x = rng.integers(0, 256, data).astype(np.float32 if floats else np.uint8)
     w = rng.integers(-128, 128, weights).astype(np.float32 if floats else np.int8)
-    bias = [rng.integers(-9, 9, weights[-1]).astype(np.float32)] if "bias" in kind else []
-
-    def called(x: jax.Array, w: jax.Array, *bias: jax.Array) -> jax.Array:
-        if floats:
-            return onednn.correlation_of_floats(x, w, *bias, group=group, win=win, stored=False)
-        return onednn.correlation(x, w, group=group, win=win)
-
-    jitted = jax.jit(called)
+    bias = rng.integers(-9, 9, weights[-1]).astype(np.float32) if "bias" in kind else None
     with staying():
         if not onednn.usable():
             pytest.skip("this jaxlib has no oneDNN")
-        found = [np.asarray(jitted(x, w, *bias)) for _ in range(3)]  # wrong sums change with what lies in memory
-    for sums in found:
-        np.testing.assert_array_equal(sums, by_numpy(x, w, group, win) + sum(bias))
+    for found in by_library(Drawn(x, w, bias, group, win, stored=False)):
+        np.testing.assert_array_equal(found, by_numpy(x, w, group, win) + (0 if bias is None else bias))
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_drawn_windows(number: int) -> None:
+    """The first of ``python -m tests.fuzz windows``."""
+    with staying():
+        if not onednn.usable():
+            pytest.skip("this jaxlib has no oneDNN")
+    assert start()(number, print) == "equal"
 
 
 @pytest.mark.parametrize("sizes", [(64, 1), (64, 2), (1, 64)])

@@ -67,24 +67,26 @@ def correlation_of_floats(x: Any, w: Any, *bias: Any, group: int, win: Window, s
 def _with_padding(x: Any, group: int, win: Window) -> tuple[Any, Window]:
     """Data that holds its padding, for windows at which the library's sums are wrong, or it ends the process.
 
-    Those are windows that meet nothing but padding, in groups windows larger than the data or dilated, and for bytes
-    all windows of three dimensions (jaxlib 0.10, Intel Xeon).
+    Those are windows that meet nothing but padding, dilated ones and those larger than half the data in groups, and for
+    bytes all of three dimensions (jaxlib 0.10, Intel Xeon).
     """
-    facts = zip(win.pads, win.reach, win.kernel, x.shape[1:-1], strict=True)
-    safe = all(max(pads) < reach and (group == 1 or 2 * reach == 2 * k <= n) for pads, reach, k, n in facts)
-    if safe and (x.dtype == np.float32 or len(win.pads) < 3):
+
+    def is_safe(pads: tuple[int, int], reach: int, taps: int, size: int) -> bool:
+        return max(pads) < reach and (group == 1 or (reach == taps and 2 * taps <= size))
+
+    known = x.dtype == np.float32 or len(win.pads) < 3
+    if known and all(map(is_safe, win.pads, win.reach, win.kernel, x.shape[1:-1])):
         return x, win
     return jnp.pad(x, ((0, 0), *win.pads, (0, 0))), replace(win, pads=((0, 0),) * len(win.pads))
 
 
 def _at_stride_one(x: Any, win: Window) -> tuple[Any, Window]:
-    """The same correlation at stride 1 along dimensions of one position; data (N, ..., C) that it reads.
+    """The same correlation at stride 1 along dimensions of one position; the data (N, ..., C) that it reads.
 
     At larger strides the library's sums are wrong where the last dimension has one position (jaxlib 0.10, Intel Xeon):
-    those of bytes, and those of floats of one channel.
+    those of bytes, and those of floats of one channel. No window may meet padding alone.
     """
-    facts = zip(win.positions, win.strides, win.reach, win.pads, strict=True)
-    once = [found == 1 < stride and reach > low for found, stride, reach, (low, _) in facts]
+    once = [found == 1 < stride for found, stride in zip(win.positions, win.strides, strict=True)]
     if not any(once):
         return x, win
     more = [r - low - n for r, (low, _), n in zip(win.reach, win.pads, x.shape[1:-1], strict=True)]
