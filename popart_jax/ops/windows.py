@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import jax
+import numpy as np
 from jax import lax
 
 from ..errors import noted, popart_exception
@@ -135,6 +136,26 @@ def _positions(size: int, span: int, step: int, pad: tuple[int, int], ceil_mode:
     if ceil_mode and room % step and count * step < size + pad[0]:  # else it would begin in the end padding
         count += 1
     return count, max(0, (count - 1) * step + span - size - sum(pad))
+
+
+def padded(x: jax.Array, win: Window) -> jax.Array:
+    """x (N, ..., C) with the window's zeros around it."""
+    return lax.pad(x, np.zeros((), x.dtype), [(low, high, 0) for low, high in ((0, 0), *win.pads, (0, 0))])
+
+
+def only_read(x: jax.Array, win: Window) -> tuple[jax.Array, Window]:
+    """Data (N, ..., C) of known sizes and window, without data and padding that no position reads.
+
+    Padding below zero at the start says how much of the data comes before the first position.
+    """
+    kept: list[slice] = []
+    pads: list[tuple[int, int]] = []
+    read = [(n - 1) * s + r for n, s, r in zip(win.positions, win.strides, win.reach, strict=True)]
+    for span, (low, _), size in zip(read, win.pads, x.shape[1:-1], strict=True):
+        high = span - size - low
+        kept.append(slice(max(-low, 0), size + min(high, 0)))
+        pads.append((max(low, 0), max(high, 0)))
+    return x[(slice(None), *kept)], replace(win, pads=tuple(pads))
 
 
 def taps(x: jax.Array, win: Window) -> list[jax.Array]:

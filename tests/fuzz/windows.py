@@ -13,6 +13,7 @@ from popart_jax.ops.kernels import staying
 from popart_jax.ops.windows import Window, window
 
 from ..isolated import Handler, Phase
+from ..lowering.sums import tap_by_tap
 
 _SIZES = (1, 2, 3, 5, 7, 8, 14, 16, 30)
 _MOST = 3_000_000
@@ -64,18 +65,10 @@ def draw(seed: int) -> Drawn:
     return Drawn((x % 16).astype(np.float32), (w % 16).astype(np.float32), bias, group, win, dice.random() < 0.3)
 
 
-def by_numpy(x: np.ndarray, w: np.ndarray, group: int, win: Window) -> np.ndarray:
-    """Correlation in float64."""
-    rank = len(win.kernel)
-    axes = tuple(range(1, rank + 1))
-    padded = np.pad(x.astype(np.float64), ((0, 0), *win.pads, (0, 0)))
-    seen = np.lib.stride_tricks.sliding_window_view(padded, win.reach, axes)
-    steps = tuple(slice(None, None, s) for s in win.strides)
-    taps = tuple(slice(None, None, d) for d in win.dilations)
-    seen = seen[(slice(None), *steps, slice(None), *taps)]  # (N, positions, C, kernel)
-    parts = zip(np.split(seen, group, rank + 1), np.split(w.astype(np.float64), group, -1), strict=True)
-    summed = (range(rank + 1, 2 * rank + 2), (rank, *range(rank)))
-    return np.concatenate([np.tensordot(data, kernels, summed) for data, kernels in parts], -1)
+def by_numpy(drawn: Drawn) -> np.ndarray:
+    """The sums in float64."""
+    x, w = drawn.x.astype(np.float64), drawn.w.astype(np.float64)
+    return tap_by_tap(x, w, 0 if drawn.bias is None else drawn.bias, drawn.group, drawn.win)
 
 
 def by_library(drawn: Drawn) -> list[np.ndarray]:
@@ -98,8 +91,7 @@ def start() -> Handler:
 
     def handle(seed: int, _phase: Phase) -> str:
         drawn = draw(seed)
-        wanted = by_numpy(drawn.x, drawn.w, drawn.group, drawn.win)
-        wanted = wanted if drawn.bias is None else wanted + drawn.bias
+        wanted = by_numpy(drawn)
         if all(np.array_equal(found, wanted) for found in by_library(drawn)):
             return "equal"
         return f"differs: {drawn.x.dtype} {drawn.x.shape} by {drawn.w.shape}, {drawn.group} groups, {drawn.win}"

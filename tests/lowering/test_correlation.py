@@ -17,12 +17,12 @@ from onnx.reference import ReferenceEvaluator
 
 import popart_jax
 from popart_jax._compat.jax import compilation_cache
-from popart_jax.lowering.kernels import onednn
 from popart_jax.lowering.kernels.correlation import CORRELATION, correlation, suits_library
 from popart_jax.ops.kernels import library_called, staying, tracing_for
 from popart_jax.ops.windows import window
 
 from ..platforms import ON_CPUS
+from .sums import needs_library, tap_by_tap, taps
 
 CASES = {
     "usual": ((2, 30, 29, 32), (3, 3, 32, 24), 1, (1, 1), (1, 1, 1, 1), (1, 1)),
@@ -47,37 +47,9 @@ CASES = {
 }
 
 
-def needs_library() -> None:
-    with staying():
-        if not onednn.usable():
-            pytest.skip("this jaxlib has no oneDNN")
-
-
 def of(case: str):
     data, weights, group, strides, pads, dilations = CASES[case]
     return data, weights, group, window(data[1:-1], weights[:-2], strides, dilations, pads, "NOTSET")
-
-
-def taps(x, w, group, win):
-    """For each place of the window: what it meets, as a view of the padded data, and its weights, both by groups."""
-    padded = np.pad(x, ((0, 0), *win.pads, (0, 0)))
-    reach = [d * (k - 1) + 1 for k, d in zip(win.kernel, win.dilations, strict=True)]
-    counts = [(n - r) // s + 1 for n, r, s in zip(padded.shape[1:-1], reach, win.strides, strict=True)]
-    for place in np.ndindex(*win.kernel):
-        starts = [p * d for p, d in zip(place, win.dilations, strict=True)]
-        cut = [slice(a, a + s * (n - 1) + 1, s) for a, s, n in zip(starts, win.strides, counts, strict=True)]
-        met = padded[:, *cut]
-        yield (
-            place,
-            (slice(None), *cut),
-            met.reshape(*met.shape[:-1], group, -1),
-            w[place].reshape(len(w[place]), group, -1),
-        )
-
-
-def tap_by_tap(x, w, b, group, win):
-    total = sum(np.einsum("...gc,cgo->...go", met, part, optimize=True) for _, _, met, part in taps(x, w, group, win))
-    return total.reshape(*total.shape[:-2], -1) + b
 
 
 def gradients_tap_by_tap(x, w, g, group, win):

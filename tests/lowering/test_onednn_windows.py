@@ -11,11 +11,10 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import popart_jax
-from popart_jax.lowering.kernels import onednn
-from popart_jax.ops.kernels import staying
 from popart_jax.ops.windows import window
 
 from ..fuzz.windows import Drawn, by_library, by_numpy, start
+from .sums import needs_library
 
 # data, weights, groups, strides, begins and ends of padding, dilations
 CASES = {
@@ -47,19 +46,16 @@ def test_sums_are_those_of_numpy(case: str, kind: str) -> None:
     x = rng.integers(0, 256, data).astype(np.float32 if floats else np.uint8)
     w = rng.integers(-128, 128, weights).astype(np.float32 if floats else np.int8)
     bias = rng.integers(-9, 9, weights[-1]).astype(np.float32) if "bias" in kind else None
-    with staying():
-        if not onednn.usable():
-            pytest.skip("this jaxlib has no oneDNN")
-    for found in by_library(Drawn(x, w, bias, group, win, stored=False)):
-        np.testing.assert_array_equal(found, by_numpy(x, w, group, win) + (0 if bias is None else bias))
+    needs_library()
+    drawn = Drawn(x, w, bias, group, win, stored=False)
+    for found in by_library(drawn):
+        np.testing.assert_array_equal(found, by_numpy(drawn))
 
 
 @pytest.mark.parametrize("number", range(40))
 def test_drawn_windows(number: int) -> None:
     """The first of ``python -m tests.fuzz windows``."""
-    with staying():
-        if not onednn.usable():
-            pytest.skip("this jaxlib has no oneDNN")
+    needs_library()
     assert start()(number, print) == "equal"
 
 

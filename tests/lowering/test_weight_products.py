@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from jax import lax
 
-from popart_jax.lowering.kernels import onednn, weight_products
+from popart_jax.lowering.kernels import weight_products
 from popart_jax.lowering.kernels.correlation import correlation
 from popart_jax.ops.kernels import staying
 from popart_jax.ops.windows import window
+
+from .sums import needs_library
 
 CASES = {
     "windows": ((4, 15, 14, 6), (3, 3, 6, 64), (1, 1), (1, 1, 1, 1), (1, 1)),
@@ -25,9 +27,7 @@ CASES = {
 
 def both(case: str, monkeypatch: pytest.MonkeyPatch, most: int = 1 << 30):
     """Our correlation and XLA's, with operands and a gradient of the result."""
-    with staying():
-        if not onednn.usable():
-            pytest.skip("this jaxlib has no oneDNN")
+    needs_library()
     data, weights, strides, pads, dilations = CASES[case]
     win = window(data[1:-1], weights[:-2], strides, dilations, pads, "NOTSET")
     rng = np.random.default_rng(0)

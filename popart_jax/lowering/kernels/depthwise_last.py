@@ -13,14 +13,13 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from ..._compat.jax import is_symbolic_dim, kept_call
 from ...ops.gradients import pulled_back
 from ...ops.primitives import add, multiply
 from ...ops.two_way import two_way
-from ...ops.windows import Window, taps
+from ...ops.windows import Window, padded, taps
 from .depthwise_weights import sums_in_one, sums_over_places
 
 
@@ -52,11 +51,6 @@ def _correlated(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 def padded_taps(x: jax.Array, win: Window) -> list[jax.Array]:
     """For each element of the kernel the data that it meets, from x (N, ..., C)."""
     return taps(padded(x, win), with_channels(win, x.shape[-1]))
-
-
-def padded(x: jax.Array, win: Window) -> jax.Array:
-    """x (N, ..., C) with the window's zeros around it."""
-    return lax.pad(x, np.zeros((), x.dtype), [(low, high, 0) for low, high in ((0, 0), *win.pads, (0, 0))])
 
 
 def _forward(x: jax.Array, w: jax.Array, win: Window) -> tuple[Any, tuple[jax.Array, jax.Array]]:

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from ...ops.arrays import merge_axes, split_axis
-from ...ops.windows import Window, taps
-from .depthwise_last import with_channels
+from ...ops.windows import Window
+from .depthwise_last import padded_taps
 
 PLATFORMS = ("gpu", "tpu")
 TERMS = 256
@@ -43,8 +43,7 @@ def _part(shapes: str, a: Any, b: Any) -> jax.Array:
 
 def correlation(x: Any, w: Any, group: int, win: Window) -> jax.Array:
     """INT32 correlation of integers of at most 255: x (N, ..., C) with w (..., C/group, M)."""
-    data = jnp.pad(x, ((0, 0), *win.pads, (0, 0)))
-    found = jnp.stack(taps(data, with_channels(win, x.shape[-1])), -2)
+    found = jnp.stack(padded_taps(x, win), -2)
     grouped = split_axis(found, -1, group).swapaxes(-3, -2)  # (N, ..., group, taps, C/group)
     columns = merge_axes(grouped, -2)
     kernels = split_axis(merge_axes(w, 0, -1), 1, group).swapaxes(0, 1)  # (group, taps * C/group, M/group)

@@ -21,8 +21,8 @@ from ..._compat.jax import kept_call
 from ...ops.gradients import pulled_back
 from ...ops.kernels import platform
 from ...ops.two_way import two_way
-from ...ops.windows import Window
-from .depthwise_last import padded, padded_taps
+from ...ops.windows import Window, padded
+from .depthwise_last import padded_taps
 
 _MANY_WEIGHTS = 140_000
 _BY_ROW = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import jax
 
-from ...ops.windows import Window
+from ...ops.windows import Window, only_read
 
 
 def trimmed(x: jax.Array, w: jax.Array, win: Window) -> tuple[jax.Array, jax.Array, Window]:
@@ -20,17 +20,10 @@ def trimmed(x: jax.Array, w: jax.Array, win: Window) -> tuple[jax.Array, jax.Arr
     spans = [_met(win, axis, n) for axis, n in enumerate(sizes)]
     if all(span == (0, k) for span, k in zip(spans, win.kernel, strict=True)):
         return x, w, win
-    pads: list[tuple[int, int]] = []
-    kept: list[slice] = []
-    for axis, ((begin, end), n) in enumerate(zip(spans, sizes, strict=True)):
-        low = win.pads[axis][0] - begin * win.dilations[axis]
-        reach = (win.positions[axis] - 1) * win.strides[axis] + (end - begin - 1) * win.dilations[axis] + 1
-        high = reach - n - low
-        kept.append(slice(max(-low, 0), n + min(high, 0)))
-        pads.append((max(low, 0), max(high, 0)))
+    lows = [low - begin * d for (low, _), (begin, _), d in zip(win.pads, spans, win.dilations, strict=True)]
     kernel = tuple(end - begin for begin, end in spans)
-    weights = w[tuple(slice(*span) for span in spans)]
-    return x[(slice(None), *kept)], weights, replace(win, kernel=kernel, pads=tuple(pads))
+    data, met = only_read(x, replace(win, kernel=kernel, pads=tuple((low, 0) for low in lows)))
+    return data, w[tuple(slice(*span) for span in spans)], met
 
 
 def _met(win: Window, axis: int, size: int) -> tuple[int, int]:

@@ -18,12 +18,11 @@ from functools import cache
 from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ..._compat.jax import checks_varying_axes, library_call, outside_traces, writes_programs
 from ...ops.kernels import may_call_libraries, platform
-from ...ops.windows import Window
+from ...ops.windows import Window, only_read, padded
 
 _DEEP = 72
 """Length of the sums in the trial: on processors without 8-bit instructions, sums of pairs would saturate."""
@@ -77,7 +76,7 @@ def _with_padding(x: Any, group: int, win: Window) -> tuple[Any, Window]:
     known = x.dtype == np.float32 or len(win.pads) < 3
     if known and all(map(is_safe, win.pads, win.reach, win.kernel, x.shape[1:-1])):
         return x, win
-    return jnp.pad(x, ((0, 0), *win.pads, (0, 0))), replace(win, pads=((0, 0),) * len(win.pads))
+    return padded(x, win), replace(win, pads=((0, 0),) * len(win.pads))
 
 
 def _at_stride_one(x: Any, win: Window) -> tuple[Any, Window]:
@@ -86,14 +85,8 @@ def _at_stride_one(x: Any, win: Window) -> tuple[Any, Window]:
     At larger strides the library's sums are wrong where the last dimension has one position (jaxlib 0.10, Intel Xeon):
     those of bytes, and those of floats of one channel. No window may meet padding alone.
     """
-    once = [found == 1 < stride for found, stride in zip(win.positions, win.strides, strict=True)]
-    if not any(once):
-        return x, win
-    more = [r - low - n for r, (low, _), n in zip(win.reach, win.pads, x.shape[1:-1], strict=True)]
-    pads = [(low, max(m, 0)) if o else (low, high) for (low, high), m, o in zip(win.pads, more, once, strict=True)]
-    read = [slice(n + min(m, 0) if o else n) for n, m, o in zip(x.shape[1:-1], more, once, strict=True)]
-    strides = tuple(1 if o else stride for o, stride in zip(once, win.strides, strict=True))
-    return x[(slice(None), *read)], replace(win, strides=strides, pads=tuple(pads))
+    strides = tuple(1 if found == 1 else stride for found, stride in zip(win.positions, win.strides, strict=True))
+    return (x, win) if strides == win.strides else only_read(x, replace(win, strides=strides))
 
 
 def _correlation(x: Any, w: Any, group: int, win: Window) -> tuple[Sequence[int], dict[str, Any]]:

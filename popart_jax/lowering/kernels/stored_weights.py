@@ -28,7 +28,7 @@ from ...ops.arrays import Array, merge_axes
 from ...ops.linalg import matmul
 from ...ops.primitives import times_swapped, times_turned
 from ...ops.registry import lowers
-from ...ops.windows import Window, taps
+from ...ops.windows import Window, padded, taps
 from . import DOMAIN
 from .depthwise_last import with_channels
 from .few_places import has_few_places
@@ -92,8 +92,8 @@ def by_rows(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     if line is not None and line != win:
         flat = by_rows(x.reshape(-1, *x.shape[-2:]), w.reshape(w.shape[-3:]), line)
         return flat.reshape(*x.shape[:-2], *flat.shape[-2:])
-    padded = jnp.pad(x, ((0, 0), *win.pads, (0, 0)))
-    slices = _frames(padded, win) if _blocks(win) < math.prod(win.kernel) else _windows(padded, win)
+    data = padded(x, win)
+    slices = _frames(data, win) if _blocks(win) < math.prod(win.kernel) else _windows(data, win)
     return product(merge_axes(slices, len(win.kernel) + 1), w)
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from jax import lax
 
 from ..._compat.jax import kept_call
-from ...ops.windows import Window
+from ...ops.windows import Window, padded
 from . import few_places, onednn
-from .depthwise_last import padded, padded_taps
+from .depthwise_last import padded_taps
 
 _LEAST, _MANY_PLACES = 1_000_000, 256
 """Multiplications, and terms of a sum, from which it is faster: 1,024 x 16 to 1,024 by 3 takes 3.4 of XLA's time."""
