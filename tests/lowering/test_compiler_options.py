@@ -60,6 +60,9 @@ CHOSEN: dict[str, Mapping[str, str]] = {
     "Conv": compiler._PRODUCTS_BY_YNNPACK,
     "LSTM": compiler._WIDE,
     "MatMulInteger": compiler._WIDE,
+    "DynamicQuantizeLinear": compiler._WIDE,
+    "QLinearMatMul": {**compiler._WIDE, **compiler._PRODUCTS_BY_YNNPACK},
+    "DequantizeLinear": {**compiler._WIDE, **compiler._PRODUCTS_BY_YNNPACK},
     "MatMul": {},
 }
 

@@ -77,6 +77,12 @@ CASES: dict[str, tuple[str, tuple[int, ...], dict[str, tuple[int, ...]]]] = {
         (5, 7),
         {},
     ),
+    "moved bytes": (
+        """q = QuantizeLinear(x, unit, point) d = DequantizeLinear(q, unit, point) t = Transpose(d)
+        u = Transpose(t) r = QuantizeLinear(u, unit, point) e = DequantizeLinear(r, unit, point) y = Add(e, x)""",
+        (5, 7),
+        {},
+    ),
     "slices in turn": (
         """a = ai.graphcore.DynamicSlice<axes=[0], sizes=[2], noOverlap=1>(x, first)
         c = ai.graphcore.DynamicSlice<axes=[0], sizes=[2], noOverlap=1>(x, last) y = Add(a, c)""",

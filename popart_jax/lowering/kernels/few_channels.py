@@ -50,6 +50,11 @@ def correlation(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
 
     A kernel of its own, or XLA computes it again for each element of a pool that reads it.
     """
+    return sum_of_terms(x, w, win)
+
+
+def sum_of_terms(x: Any, w: Any, win: Window) -> jax.Array:
+    """The same of any type of numbers, without rules of derivatives."""
     if _products(x, w, win) > _FEW_PRODUCTS:
         return kept_call(partial(_sum_of_terms, win=win), x, w)
     rows = kept_call(partial(_in_one_loop, win=win), x, w)

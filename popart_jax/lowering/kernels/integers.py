@@ -28,7 +28,7 @@ from ...ops.kernels import note_call, platform
 from ...ops.quantize import LARGEST, centred, integer_convolution, integer_product, requantised
 from ...ops.registry import lowers
 from ...ops.windows import Window, taps, window
-from . import DOMAIN, exact_products, onednn
+from . import DOMAIN, exact_products, few_channels, onednn, rows_of_bytes
 from .convolution import convolution, in_pieces, merged
 from .correlation import is_depthwise
 from .depthwise_last import depthwise, with_channels
@@ -57,7 +57,8 @@ def product_of_bytes(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
     small = _is_small(a, b)
     called = not small and onednn.usable() and _multiplies(a, b)
     (left, p), (right, q) = _as(a.dtype if called else np.int8, a, a_zero), _as(np.int8, b, b_zero)
-    form = _by_library if called else _product_of_floats if small else _own_product
+    single = _is_numpy(b) and rows_of_bytes.suits(a, b)
+    form = rows_of_bytes.product if single else _by_library if called else _product_of_floats if small else _own_product
     total = form(left, right)
     if not _is_nothing(p):
         total = total - p * _sum(right, (-2,))
@@ -154,6 +155,8 @@ def convolution_last(
     check_kernel(kernel_shape, w.shape[:-2])
     win = window(x.shape[1:-1], w.shape[:-2], strides, dilations, pads, auto_pad)
     known = not any(map(is_symbolic_dim, x.shape)) and x.size and w.size
+    if known and _is_byte(x) and _is_byte(w) and few_channels.suits(x, w, group, win):
+        return few_channels.sum_of_terms(centred(x, x_zero), centred(w, w_zero), win)
     if onednn.usable() and _is_byte(x) and _is_byte(w) and known:
         return _in_bytes(np.uint8, x, w, x_zero, w_zero, group, win)
     return _own_convolution(x, w, x_zero, w_zero, group=group, win=win)

@@ -13,6 +13,7 @@ from .counted_masks import size_masks as size_masks
 from .dense import untranspose_weights as untranspose_weights
 from .in_pieces import in_pieces as in_pieces
 from .kept_values import keep_values as keep_values
+from .moved_bytes import move_bytes as move_bytes
 from .quantised import multiply_bytes as multiply_bytes
 from .shared_relu import share_relus as share_relus
 from .slices_in_turn import slices_in_turn as slices_in_turn
@@ -22,6 +23,7 @@ from .turned_products import read_as_stored as read_as_stored
 PASSES: Mapping[str, Callable[[ir.Graph, Collection[str]], bool]] = {
     "slices in turn": lambda graph, _: slices_in_turn(graph),
     "shared relu": lambda graph, _: share_relus(graph),
+    "moved bytes": move_bytes,
     "channels last": channels_last,
     "quantised": multiply_bytes,
     "turned data": lambda graph, _: read_as_computed(graph),

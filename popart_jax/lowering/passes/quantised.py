@@ -16,7 +16,7 @@ from ..kernels import DOMAIN
 from .channels_last import rank, take_over
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-_BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _dequantised(value: ir.Value | None, protected: Collection[str]) -> _Dequant
     sizes = None if scale is None else _sizes(scale)
     if not simple or node.outputs[0].name in protected or sizes is None or len(sizes) > 1:
         return None
-    if _dtype(zero or data) not in _BYTES or _dtype(scale) != ir.DataType.FLOAT:
+    if dtype_of(zero or data) not in BYTES or dtype_of(scale) != ir.DataType.FLOAT:
         return None
     known = rank(data) if order is None else len(order)
     if sizes in ((), (1,)):
@@ -107,7 +107,8 @@ def _sizes(value: ir.Value) -> tuple[int, ...] | None:
     return tuple(shape) if shape is not None and all(isinstance(n, int) for n in shape) else None  # type: ignore[arg-type]
 
 
-def _dtype(value: ir.Value | None) -> ir.DataType | None:
+def dtype_of(value: ir.Value | None) -> ir.DataType | None:
+    """Type of a value's elements, if it is known."""
     if value is None:
         return None
     tensor = constant_of(value)
