@@ -22,6 +22,7 @@ from jaxlib.version import __version__
 _jax = import_module("jaxlib._jax")  # its types say nothing
 
 _TRIED = ("0.10.", "0.11.", "0.12.")
+_THREADS = "PJRT_NPROC"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,19 @@ def was_tried() -> bool:
 def _client() -> Any:
     # computing in the caller's thread, who waits for the result: another one would have to be woken at each call
     return cast("Any", xla_client.make_cpu_client(asynchronous=False))
+
+
+@cache
+def device_of_one_thread() -> Any:
+    """The device of another client, whose programs are computed by the thread that calls them, alone."""
+    before = os.environ.get(_THREADS)
+    os.environ[_THREADS] = "1"  # XLA reads it when it makes the client's threads
+    try:
+        return cast("Any", xla_client.make_cpu_client(asynchronous=False)).devices()[0]
+    finally:
+        del os.environ[_THREADS]
+        if before is not None:
+            os.environ[_THREADS] = before
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -79,19 +80,19 @@ def _traced(step: Step, mesh: Mesh | None, donated: tuple[int, ...]) -> Any:
     return jax.jit(whole, donate_argnums=donated, keep_unused=unread, **places).trace(*step.arguments(mesh))
 
 
-def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None) -> Executable:
-    """Let XLA compile a traced step.
+def compile_traced(traced: Traced, options: Mapping[str, Any] | None = None, *, device: Any = None) -> Executable:
+    """Let XLA compile a traced step, for JAX's devices or for another one.
 
     Raises popart_exception where a run would need more memory than `popart_jax.limits` allows, in which case XLA would
     end the process.
     """
-    with phase("lower"):
+    with phase("lower"), nullcontext() if device is None else jax.default_device(device):
         lowered = traced.traced.lower()
     with phase("compile"):
         call = compile_with(lowered, options or {})
         preparation = None if traced.stages is None else preparation_of(traced.stages)
         give_back()
-    made = Executable(traced.step, traced.mesh, call, preparation, lowered, traced.may_fail)
+    made = Executable(traced.step, traced.mesh, call, preparation, lowered, traced.may_fail, device)
     if made.memory is not None:
         limits.check_bytes(made.memory.peak, "A run of the program, with what lies between its operators,")
     return made
@@ -142,6 +143,7 @@ class Executable:
     lowered: Any = None  # the lowered program given to XLA; None when the executable was loaded from a file
     # whether a run may be stopped half-way by the host. It is waited for, so that the old state is kept until then
     may_fail: bool = False
+    apart: Any = None  # the device that it was compiled for, if that is none of JAX's
 
     @property
     def text(self) -> str:
@@ -189,11 +191,9 @@ class Executable:
     def prepare(self, fixed: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments that the program takes in place of the fixed variables."""
         values = tuple(fixed[n] for n in self.step.fixed)
-        return (
-            values
-            if self.preparation is None
-            else self.preparation.take(values, cast("Callable[..., jax.Array]", jax.device_put))
-        )
+        if self.preparation is not None:
+            values = self.preparation.take(values, cast("Callable[..., jax.Array]", jax.device_put))
+        return values if self.apart is None else tuple(jax.device_put(x, self.apart) for x in values)
 
     def host_views(self, arguments: Sequence[Any]) -> dict[str, np.ndarray]:
         """Fixed variables as views of the arguments that `prepare` returned, if those hold them in another layout."""
@@ -217,7 +217,7 @@ class Executable:
         """
         self.room.ensure()
         step = self.step
-        given = (*(state[n] for n in step.taken), *fixed, *(as_argument(fed[n]) for n in step.fed))
+        given = (*(state[n] for n in step.taken), *fixed, *(self._argument(fed[n]) for n in step.fed))
         found = self.function(*given, *(m.argument() for m in memories))
         count = len(step.state)
         results = dict(zip(step.results, found[count:], strict=True))
@@ -226,6 +226,10 @@ class Executable:
             memory.finish()
             results[name] = memory.view()
         return dict(zip(step.state, found[:count], strict=True)), results
+
+    def _argument(self, fed: np.ndarray | jax.Array) -> np.ndarray | jax.Array:
+        elsewhere = self.apart is not None and isinstance(fed, jax.Array)
+        return jax.device_put(fed, self.apart) if elsewhere else as_argument(fed)
 
     def put_variable(self, name: str, host: np.ndarray) -> jax.Array:
         """A resident array, from a host array with one value per group of replicas."""

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from .._compat.jax import cache_hits, shortest_call
-from ..execution import HYPER, Executable, Program, Step, compile_traced, step_of, trace
+from ..execution import HYPER, Executable, Program, Step, compile_traced, one_thread, step_of, trace
 from ..execution.compiled import Traced
 from ..execution.graph_passes import LaidOut, lay_out
 from ..execution.layout import from_device_order, group_values, replica_values
@@ -27,7 +27,7 @@ from ..execution.uninterrupted import Uninterrupted
 from ..execution.written_results import Destinations, WrittenResults
 from ..lowering.interpreter import names
 from ..lowering.passes import autotune
-from ..ops.kernels import library_called, platform, staying
+from ..ops.kernels import library_called, may_call_libraries, platform, staying
 from ..timings import phase
 from .devices.staging import staged, wants_devices
 from .feeding.arrays import AnchorFact, StreamFact
@@ -111,7 +111,8 @@ class Engine:
             self.programs[handle] = Loaded(laid_out, executable, *facts, _memory_for(executable))
         self.prepared.program.memo.forget()
         stages = wants_devices(self.prepared.request.options)
-        self.portable = file is None and cache_hits() == hits and not stages and not library_called()
+        apart = any(executable.apart for executable in self.executables.values())
+        self.portable = file is None and cache_hits() == hits and not (stages or apart or library_called())
 
     @property
     def executables(self) -> dict[str, Executable]:
@@ -138,7 +139,12 @@ class Engine:
         place, options = autotune.folder(asked), laid_out.options
         if place is not None and traced.mesh is None:
             options = autotune.choose(traced.traced, options, place)
-        return compile_traced(traced, options)
+        return compile_traced(traced, options, device=self._device_for(traced))
+
+    def _device_for(self, traced: Traced) -> Any:
+        """The device of one thread, where that is faster; None for JAX's own devices."""
+        alone = self._hoists and traced.mesh is None and not traced.step.state and not traced.may_fail
+        return one_thread.device() if alone and may_call_libraries() and one_thread.suits(traced.jaxpr) else None
 
     def _step(self, laid_out: LaidOut) -> Step:
         program, several = laid_out.program, wants_devices(self.prepared.request.options)

@@ -84,10 +84,12 @@ class StoredPrograms:
         if engine is None or not engine.programs:
             raise popart_runtime_error("No compiled executable to save. Did you forget to call prepareDevice()?")
         target = _target(path, "executable")
+        made = engine
         if not engine.portable:
+            made = Engine(engine.prepared)  # another one, since this one's weights are in the order of its programs
             with compilation_cache(None), staying(False):
-                engine.compile(tuple(engine.programs))
-        stored.write(target, self._prepared.key, engine.executables, variables)
+                made.compile(tuple(engine.programs))
+        stored.write(target, self._prepared.key, made.executables, variables)
 
     def save_variables(self, path: str, variables: dict[str, np.ndarray]) -> None:
         """Write variables alone."""
