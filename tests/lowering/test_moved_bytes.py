@@ -31,6 +31,7 @@ STAYING = {
     "of numbers": "a = Neg(d)",
     "of another scale": "c = Transpose(d) e = QuantizeLinear(c, t, z) a = DequantizeLinear(e, t, z)",
     "of two operands": "a = Add(d, d)",
+    "joined": "c = Neg(d) a = Concat<axis=0>(d, c)",
     "read twice": "c = Transpose(d) e = Neg(c) a = Max(c, e)",
     "of negative scale": """e = QuantizeLinear(d, n, z) f = DequantizeLinear(e, n, z) c = Flatten(f)
         g = QuantizeLinear(c, n, z) a = DequantizeLinear(g, t, z)""",

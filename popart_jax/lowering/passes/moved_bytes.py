@@ -12,15 +12,14 @@ from collections.abc import Collection
 import onnx_ir as ir
 
 from ...model.checks.structure import constant_of
+from ...ops.operator import Trait
+from ...ops.registry import facts
 from .channels_last import take_over
 from .quantised import BYTES, dtype_of
 
 _DOMAINS = ("", "ai.onnx")
-_MOVING = frozenset({
-    *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Expand", "Tile"),
-    *("DepthToSpace", "SpaceToDepth", "MaxPool"),
-})  # fmt: skip
-"""Operators whose result holds elements of the first operand alone; the others say which."""
+_MOVING = ("DepthToSpace", "Gather", "MaxPool")
+"""Beside those that change the view of one operand: their results hold elements of the first one alone."""
 _TYPES = ("output_dtype", "precision")
 _SMALLEST, _LARGEST = 1e-30, 1e30
 """Scales between these neither overflow nor vanish."""
@@ -60,7 +59,8 @@ def _is(node: ir.Node, kind: str) -> bool:
 
 
 def _moves(node: ir.Node) -> bool:
-    return node.op_type in _MOVING and node.domain in _DOMAINS and len(node.outputs) == 1
+    view = facts(node.op_type).has(Trait.VIEW_CHANGE) and node.op_type != "Concat"
+    return (view or node.op_type in _MOVING) and node.domain in _DOMAINS and len(node.outputs) == 1
 
 
 def _undoes(quantise: ir.Node, dequantise: ir.Node) -> bool:
