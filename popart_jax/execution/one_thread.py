@@ -20,7 +20,7 @@ import jax
 
 from ipu_model.compat import inner_jaxprs
 
-from .._compat.xla import device_of_one_thread
+from .._compat.xla import device_of_one_thread, was_tried
 
 _FEW = 1 << 29
 """Multiplications of one run, divided by the threads there are, up to which one is enough."""
@@ -34,7 +34,7 @@ def suits(closed: Any) -> bool:
         if equation.primitive.name in _LOOPS:
             return False
         count = _multiplications(equation)
-        if any(x.aval.dtype.itemsize == 1 for x in equation.invars):
+        if count and any(x.aval.dtype.itemsize == 1 for x in equation.invars):
             of_bytes += count
         else:
             others += count
@@ -47,7 +47,8 @@ def _threads() -> int:
 
 def device() -> Any:
     """The device that computes with one thread; None where this release of jaxlib makes none, or it is no use."""
-    if jax.default_backend() != "cpu" or jax.device_count() > 1 or _threads() == 1:
+    useless = jax.default_backend() != "cpu" or jax.device_count() > 1 or _threads() == 1
+    if useless or not was_tried():
         return None
     with contextlib.suppress(Exception):  # jaxlib guarantees none of the names
         return device_of_one_thread()

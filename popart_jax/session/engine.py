@@ -111,7 +111,7 @@ class Engine:
             self.programs[handle] = Loaded(laid_out, executable, *facts, _memory_for(executable))
         self.prepared.program.memo.forget()
         stages = wants_devices(self.prepared.request.options)
-        apart = any(executable.apart for executable in self.executables.values())
+        apart = not stages and any(executable.apart for executable in self.executables.values())
         self.portable = file is None and cache_hits() == hits and not (stages or apart or library_called())
 
     @property

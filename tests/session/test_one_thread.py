@@ -129,3 +129,14 @@ def test_few_products_are_computed_so(rows: int, terms: int, found: bool, monkey
     assert not one_thread.suits(floats.jaxpr)
     looped = jax.jit(lambda a, b: jax.lax.fori_loop(0, 3, lambda _, x: (x @ b) @ b.T, a)).trace(a, b)
     assert not one_thread.suits(looped.jaxpr)
+
+
+def test_a_release_without_such_clients_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_thread, "_threads", lambda: 2)
+    assert one_thread.device() is not None
+    monkeypatch.setattr(one_thread, "device_of_one_thread", lambda: 1 / 0)
+    assert one_thread.device() is None
+    with compilation_cache(None):
+        made = session(model())
+    assert apart(made) is None
+    np.testing.assert_allclose(run(made, data()), wanted(data()), rtol=1e-5, atol=5e-4)
