@@ -12,7 +12,7 @@ split into groups of input channels whose sums stay below, and these are added a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -54,17 +54,23 @@ def product_of_bytes(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
         return integer_product.plain(a, b, a_zero, b_zero)
     if platform() in exact_products.PLATFORMS:
         return exact_products.product(centred(a, a_zero), centred(b, b_zero))
-    small = _is_small(a, b)
-    called = not small and onednn.usable() and _multiplies(a, b)
-    (left, p), (right, q) = _as(a.dtype if called else np.int8, a, a_zero), _as(np.int8, b, b_zero)
-    single = _is_numpy(b) and rows_of_bytes.suits(a, b)
-    form = rows_of_bytes.product if single else _by_library if called else _product_of_floats if small else _own_product
+    form = _form(a, b)
+    (left, p), (right, q) = _as(a.dtype if form is _by_library else np.int8, a, a_zero), _as(np.int8, b, b_zero)
     total = form(left, right)
     if not _is_nothing(p):
         total = total - p * _sum(right, (-2,))
     if not _is_nothing(q):
         total = total - q * (_sum(left, (-1,)) - left.shape[-1] * p)
     return total
+
+
+def _form(a: Any, b: Any) -> Callable[[Any, Any], jax.Array]:
+    """What multiplies these fastest."""
+    if _is_numpy(b) and rows_of_bytes.suits(a, b):
+        return rows_of_bytes.product
+    if _is_small(a, b):
+        return _product_of_floats
+    return _by_library if onednn.usable() and _multiplies(a, b) else _own_product
 
 
 def _multiplies(a: Any, b: Any) -> bool:

@@ -29,7 +29,7 @@ def suits(a: Any, b: Any) -> bool:
 
 
 def product(a: Any, b: Any) -> jax.Array:
-    """INT32 product of a row of bytes (..., K) with a matrix of signed ones (K, N), a NumPy array."""
+    """INT32 product of a row of signed bytes (..., K) with a matrix of them (K, N), a NumPy array."""
     row = a.reshape(1, a.shape[-1])
     cuts = [slice(i, i + _LONGEST) for i in range(0, b.shape[0], _LONGEST)]
     parts = [kept_call(_with_rows, row[:, cut], np.ascontiguousarray(b[cut].T)) for cut in cuts]
