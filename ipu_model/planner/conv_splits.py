@@ -75,6 +75,13 @@ def combinations(lists: list[Array], sizes: tuple[int, ...], tiles: int, limit: 
     return index
 
 
+def in_order(lists: list[Array], sizes: tuple[int, ...], tiles: int) -> list[Array]:
+    """The (split, share) of each dimension in all combinations of at most `tiles` tiles, as nested loops meet them."""
+    index = combinations(lists, sizes, tiles) or []
+    order = np.lexsort(index[::-1])
+    return [rows[:, i[order]] for rows, i in zip(lists, index, strict=True)]
+
+
 @dataclass(frozen=True)
 class Spatial:
     """Splits of field, batch, groups and kernel over tiles, and what the fullest tile has; the channels stay whole."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_model.checks import check_choice, check_sizes
 from ipu_model.planner.conv_params import cdiv
-from ipu_model.planner.conv_splits import useful_splits
+from ipu_model.planner.conv_splits import in_order, useful_splits
 from ipu_model.planner.plan import Plan
 from ipu_model.planner.reduction.plan import meet
 from ipu_model.planner.reduction.stages import Partials, Stage
@@ -89,10 +89,10 @@ def _plan(batch: int, time: int, label: int, classes: int, machine: Machine, dat
 
 def split(batch: int, time: int, label: int, classes: int, machine: Machine, data: str) -> CtcPlan:
     """The split with the fewest planned cycles, then temporary bytes, then tiles."""
-    lists = [useful_splits(n, machine.tiles) for n in (batch, time, label)]
-    grids = np.meshgrid(*[np.arange(len(a[0])) for a in lists], [0, 1], indexing="ij")
-    (b, bb), (t, tp), (k, lp) = (a[:, g.ravel()] for a, g in zip(lists, grids[:3], strict=True))
-    blank = grids[3].ravel()
+    sizes = (batch, time, label)
+    lists = [useful_splits(n, machine.tiles) for n in sizes]
+    (b, bb), (t, tp), (k, lp) = (np.repeat(a, 2, axis=1) for a in in_order(lists, sizes, machine.tiles))
+    blank = np.tile([0, 1], len(b) // 2)
     fits = b * t * (k + blank) <= machine.tiles
     b, bb, t, tp, k, lp, blank = (x[fits] for x in (b, bb, t, tp, k, lp, blank))
     exact = label == lp * k

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipu_model.checks import check_choice, check_sizes
 from ipu_model.planner.conv_params import cdiv
-from ipu_model.planner.conv_splits import useful_splits
+from ipu_model.planner.conv_splits import in_order, useful_splits
 from ipu_model.planner.plan import Plan
 from ipu_model.planner.steps import LAUNCH, exchange_start
 from ipu_model.target import Machine, Target
@@ -95,15 +95,9 @@ def _plan(rows: int, columns: int, indices: int, machine: Machine, data: str, up
 def split(rows: int, columns: int, indices: int, machine: Machine, data: str, update: bool) -> Lookup:
     """The split that needs least memory, always-live bytes counting tenfold; of equal ones that with fewer tiles."""
     grain = machine.atomic_store_bytes // SIZES[data]
-    lists = [
-        useful_splits(cdiv(columns, grain), machine.tiles),
-        useful_splits(rows, min(machine.tiles, max(1, rows // 2))),
-        useful_splits(indices, machine.tiles),
-    ]
-    grids = np.meshgrid(*[np.arange(len(a[0])) for a in lists], indexing="ij")
-    (e, ge), (s, de), (k, lp) = (a[:, g.ravel()] for a, g in zip(lists, grids, strict=True))
-    keep = e * s * k <= machine.tiles
-    e, ge, s, de, k, lp = (x[keep] for x in (e, ge, s, de, k, lp))
+    sizes, most = (cdiv(columns, grain), rows, indices), min(machine.tiles, max(1, rows // 2))
+    lists = [useful_splits(n, m) for n, m in zip(sizes, (machine.tiles, most, machine.tiles), strict=True)]
+    (e, ge), (s, de), (k, lp) = in_order(lists, sizes, machine.tiles)
     base, peak = _memory(s, k, ge, de, lp, indices, machine, grain, data, update)
     i = int(np.lexsort((e * s * k, 10 * base + peak))[0])
     share = int(lp[i])

@@ -122,10 +122,10 @@ def test_programs_on_floats_stay() -> None:
 )
 def test_few_products_are_computed_so(rows: int, terms: int, found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_thread, "_threads", lambda: 2)
-    a, b = jnp.zeros((rows, terms), np.int8), jnp.zeros((terms, 8), np.int8)
+    a, b = jax.ShapeDtypeStruct((rows, terms), np.int8), jax.ShapeDtypeStruct((terms, 8), np.int8)
     traced = jax.jit(lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.int32)).trace(a, b)
     assert one_thread.suits(traced.jaxpr) == found
-    floats = jax.jit(jnp.matmul).trace(a.astype(np.float32), b.astype(np.float32))
+    floats = jax.jit(lambda a, b: a.astype(np.float32) @ b.astype(np.float32)).trace(a, b)
     assert not one_thread.suits(floats.jaxpr)
     looped = jax.jit(lambda a, b: jax.lax.fori_loop(0, 3, lambda _, x: (x @ b) @ b.T, a)).trace(a, b)
     assert not one_thread.suits(looped.jaxpr)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipu_model.planner.conv_params import cdiv
-from ipu_model.planner.conv_splits import useful_splits
+from ipu_model.planner.conv_splits import in_order, useful_splits
 from ipu_model.planner.plan import Plan
 from ipu_model.planner.pooling.params import PoolParams
 from ipu_model.planner.pooling.vertex import LONG_POINTERS, SHORT_POINTERS, Unpacking, actual, hits, planned
@@ -144,13 +144,8 @@ def _search(p: PoolParams, group: int, known: int, machine: Machine, backward: b
     extents = p.field if backward else p.out
     sizes = (p.batch, cdiv(p.channels, group), *extents)
     lists = [useful_splits(n, machine.tiles) for n in sizes]
-    grids = np.meshgrid(*[np.arange(len(a[0])) for a in lists], indexing="ij")
-    index = [g.ravel() for g in grids]
-    splits = [a[0][i] for a, i in zip(lists, index, strict=True)]
+    splits, (batch, groups, *outs) = zip(*in_order(lists, sizes, machine.tiles), strict=True)
     used = np.prod(splits, axis=0)
-    fits = np.nonzero(used <= machine.tiles)[0]
-    splits, used = [s[fits] for s in splits], used[fits]
-    batch, groups, *outs = (a[1][i[fits]] for a, i in zip(lists, index, strict=True))
     vectors = group // p.vector
     compute = planned(p, batch, groups, outs, vectors, backward)
     for d, extent in enumerate(extents):
