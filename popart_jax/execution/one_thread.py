@@ -24,6 +24,7 @@ from .._compat.xla import device_of_one_thread, was_tried
 
 _FEW = 1 << 29
 """Multiplications of one run, divided by the threads there are, up to which one is enough."""
+_OF_ROWS = ("product_of_bytes", "product_in_order")
 _LOOPS = ("while", "scan", "cond")
 
 
@@ -65,13 +66,13 @@ def _equations(jaxpr: Any) -> Generator[Any]:
 def _multiplications(equation: Any) -> int:
     """Of a product or convolution; 0 for others."""
     name, facts = equation.primitive.name, equation.params
-    if name not in ("dot_general", "conv_general_dilated", "product_of_bytes") and not name.startswith("correlation"):
+    if name not in ("dot_general", "conv_general_dilated", *_OF_ROWS) and not name.startswith("correlation"):
         return 0
     (result,) = equation.outvars
     left, right = (x.aval.shape for x in equation.invars[:2])
     if name == "dot_general":
         terms = math.prod(left[i] for i in facts["dimension_numbers"][0][0])
-    elif name == "product_of_bytes":
+    elif name in _OF_ROWS:
         terms = left[-1]
     elif name == "conv_general_dilated":
         terms = math.prod(right) // right[facts["dimension_numbers"].rhs_spec[0]]

@@ -27,8 +27,8 @@ from ...ops.convolution import check_groups, check_kernel
 from ...ops.kernels import note_call, platform
 from ...ops.quantize import LARGEST, centred, integer_convolution, integer_product, requantised
 from ...ops.registry import lowers
-from ...ops.windows import Window, taps, window
-from . import DOMAIN, exact_products, few_channels, onednn, rows_of_bytes
+from ...ops.windows import Window, padded, taps, window
+from . import DOMAIN, exact_products, few_channels, few_places, onednn, ordered_weights, rows_of_bytes
 from .convolution import convolution, in_pieces, merged
 from .correlation import is_depthwise
 from .depthwise_last import depthwise, with_channels
@@ -42,6 +42,8 @@ In us, in float32 and by the library (AMD EPYC, two cores, 20 calls at once): 1 
 256 x 256 5 and 11, 1 x 784 by 784 x 512 17 and 14, 1 x 1,024 by 1,024 x 1,024 47 and 26. A perceptron of 784, 512, 512
 and 10 takes 42 in place of 61, since one product waits for the other.
 """
+_MANY_BYTES = 1 << 20
+"""Up to which one row is faster times weights in rows than times ordered ones."""
 _MANY_PIECES = 64
 _TOGETHER = 4
 """Multiple of the input channels that the kernel needs: with 2 or 3 it takes 3 to 5 times as long as with 4."""
@@ -54,8 +56,8 @@ def product_of_bytes(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
         return integer_product.plain(a, b, a_zero, b_zero)
     if platform() in exact_products.PLATFORMS:
         return exact_products.product(centred(a, a_zero), centred(b, b_zero))
-    form = _form(a, b)
-    (left, p), (right, q) = _as(a.dtype if form is _by_library else np.int8, a, a_zero), _as(np.int8, b, b_zero)
+    kind, form = _form(a, b)
+    (left, p), (right, q) = _as(kind, a, a_zero), _as(np.int8, b, b_zero)
     total = form(left, right)
     if not _is_nothing(p):
         total = total - p * _sum(right, (-2,))
@@ -64,13 +66,18 @@ def product_of_bytes(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
     return total
 
 
-def _form(a: Any, b: Any) -> Callable[[Any, Any], jax.Array]:
-    """What multiplies these fastest."""
-    if _is_numpy(b) and rows_of_bytes.suits(a, b):
-        return rows_of_bytes.product
-    if _is_small(a, b):
-        return _product_of_floats
-    return _by_library if onednn.usable() and _multiplies(a, b) else _own_product
+def _form(a: Any, b: Any) -> tuple[Any, Callable[[Any, Any], jax.Array]]:
+    """The rows' type and the function by which these are multiplied fastest."""
+    fit = _multiplies(a, b)
+    ordered = fit and _is_numpy(b) and b.ndim == 2 and ordered_weights.suits("uint8", a.shape[:-1], b)
+    row = _is_numpy(b) and rows_of_bytes.suits(a, b)
+    if row and not (ordered and b.size > _MANY_BYTES):
+        return np.int8, rows_of_bytes.product
+    if _is_small(a, b) and not row:
+        return np.int8, _product_of_floats
+    if ordered:
+        return np.uint8, ordered_weights.product
+    return (a.dtype, _by_library) if fit and onednn.usable() else (np.int8, _own_product)
 
 
 def _multiplies(a: Any, b: Any) -> bool:
@@ -206,8 +213,11 @@ def _in_bytes(kind: Any, x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, w
     def correlated(kernels: Any) -> jax.Array:
         if kind == np.int8:
             return _correlated(data, kernels, win)
+        seen = replace(win, pads=tuple(pads))
+        if group == 1 and _is_product(data, kernels, seen):
+            return _product_of_windows(data, kernels, seen)
         note_call(CORRELATION.name)
-        return CORRELATION.bind(data, kernels, group=group, win=replace(win, pads=tuple(pads)))
+        return CORRELATION.bind(data, kernels, group=group, win=seen)
 
     total = correlated(kernels)
     if not _is_nothing(p):
@@ -217,6 +227,19 @@ def _in_bytes(kind: Any, x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, w
         found = correlated(ones) - ones.size // group * p
         total = total - q * jnp.repeat(found, kernels.shape[-1] // group, -1)
     return total
+
+
+def _is_product(x: Any, w: Any, win: Window) -> bool:
+    """Whether weights that are known are more to order than windows are to write in rows."""
+    places = (x.shape[0], *win.positions)
+    few = set(win.kernel) == {1} or math.prod(places) <= w.shape[-1]
+    return few and _is_numpy(w) and ordered_weights.suits("uint8", places, w.reshape(-1, w.shape[-1]))
+
+
+def _product_of_windows(x: jax.Array, w: np.ndarray, win: Window) -> jax.Array:
+    single = set(win.kernel) == {1}
+    rows = taps(padded(x, win), with_channels(win, x.shape[-1]))[0] if single else few_places.rows(x, win)
+    return ordered_weights.product(rows, w.reshape(-1, w.shape[-1]))
 
 
 def _correlated(x: jax.Array, w: Any, win: Window) -> jax.Array:

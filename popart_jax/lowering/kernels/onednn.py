@@ -39,6 +39,13 @@ def product(a: Any, b: Any) -> jax.Array:
     return _call("matmul", np.int32, (*a.shape[:-1], b.shape[-1]), {}, a, b)
 
 
+def product_in_order(rows: Any, flat: Any, columns: int) -> jax.Array:
+    """Product of rows (N, K), uint8 or FLOAT, with as many columns of weights in the library's own order."""
+    kind = np.float32 if rows.dtype == np.float32 else np.int32
+    ordered = {"optimization_config": {"weights_prepacked": True}}
+    return _call("matmul", kind, (rows.shape[0], columns), ordered, rows, flat)
+
+
 def summed_product(a: Any, b: Any) -> jax.Array:
     """Product (K, M) of FLOAT matrices (N, K) and (N, M), summed over their rows."""
     return _call("matmul", np.float32, (a.shape[1], b.shape[1]), {"transpose_a": True}, a, b)
@@ -126,7 +133,7 @@ def works() -> bool:
         return product(x, w), correlation(x, w, group=1, win=win)
 
     wanted = np.matmul(data.astype(np.int32), weights.astype(np.int32))
-    found = _tried(both, data, weights)
+    found = tried(both, data, weights)
     return found is not None and all(np.array_equal(wanted, x) for x in found)
 
 
@@ -134,11 +141,11 @@ def works() -> bool:
 def sums_products() -> bool:
     """Whether `summed_product` works; training alone asks for it."""
     a, b = np.eye(4, 3, dtype=np.float32), np.arange(8, dtype=np.float32).reshape(4, 2)
-    found = _tried(summed_product, a, b)
+    found = tried(summed_product, a, b)
     return found is not None and np.array_equal(b[:3], found)
 
 
-def _tried(function: Callable[..., Any], *operands: Any) -> Any:
+def tried(function: Callable[..., Any], *operands: Any) -> Any:
     """The function's results; None if this jaxlib has no such library, for which exceptions differ between releases."""
     try:
         with outside_traces():
