@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +19,8 @@ from .buffers import ALIGNMENT, aligned_copy, frozen, is_aligned, is_turned, own
 
 
 def _reshaped(x: np.ndarray, new_sizes: Sequence[int]) -> np.ndarray:
-    return np.reshape(aligned_copy(x) if is_turned(x) else x, new_sizes)  # NumPy copies turned arrays slowly
+    divided = {*accumulate(x.shape, mul)} <= {*accumulate(new_sizes, mul)}  # no dimensions are merged: it is a view
+    return np.reshape(aligned_copy(x) if is_turned(x) and not divided else x, new_sizes)  # NumPy copies these slowly
 
 
 def _broadcast(x: np.ndarray, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> np.ndarray:

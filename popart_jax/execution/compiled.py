@@ -18,6 +18,7 @@ from ..errors import popart_exception
 from ..limits import limits
 from ..lowering.full_precision import full_precision
 from ..lowering.on_load.stages import Stages, in_stages, preparation_of
+from ..ops.kernels import fixed_weights
 from ..ops.stopping import calls_host
 from ..preparation import Preparation
 from ..timings import phase
@@ -61,7 +62,8 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
             "  fix: put the session into `with jax.disable_jit(False):`; for one operator after another use to_jax."
         )
     mesh = None if single_device else mesh_for(step.replicas, step.parts)
-    traced = _traced(step, mesh, step.donated)
+    with fixed_weights(hoist and mesh is None):
+        traced = _traced(step, mesh, step.donated)
     may_fail = calls_host(traced.jaxpr)
     if may_fail:
         step = replace(step, written={})

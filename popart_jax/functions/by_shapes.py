@@ -28,6 +28,7 @@ from ..execution.stored.key import program_key
 from ..logs import module_logger
 from ..lowering.on_load.stages import Stages, in_stages, preparation_of
 from ..lowering.passes import autotune
+from ..ops.kernels import fixed_weights
 from ..preparation import Preparation
 from ..timings import phase
 
@@ -170,7 +171,8 @@ class ByShapes:
             return tuple(results)
 
         with phase("trace"):
-            traced = jax.jit(flat).trace(*avals)
+            with fixed_weights():
+                traced = jax.jit(flat).trace(*avals)
             stages = in_stages(traced.jaxpr, avals, range(count)) if count else None
         if stages is None:
             return Compiled(self._call(traced), None, tuple(self._weights), "", out[0])

@@ -30,6 +30,7 @@ R = TypeVar("R")
 
 _PLATFORM: ContextVar[str] = ContextVar("platform", default="")
 _STAYS: ContextVar[bool] = ContextVar("may call libraries", default=True)
+_FIXED: ContextVar[bool] = ContextVar("weights are fixed", default=False)
 _CALLED: ContextVar[list[str] | None] = ContextVar("libraries called", default=None)
 _PLACES: dict[str, str] = {}
 _FORMS: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -76,6 +77,21 @@ def may_call_libraries() -> bool:
 def weights_come_as_stored() -> bool:
     """Whether the traced program turns its weights at each run, because somebody else calls it."""
     return _CALLED.get() is None
+
+
+@contextmanager
+def fixed_weights(fixed: bool = True) -> Generator[None]:
+    """Scope for tracing programs whose weights stay as they are: what is computed of them alone is computed once."""
+    token = _FIXED.set(fixed)
+    try:
+        yield
+    finally:
+        _FIXED.reset(token)
+
+
+def weights_are_fixed() -> bool:
+    """Whether the traced program is one of those."""
+    return _FIXED.get()
 
 
 def library_called() -> bool:

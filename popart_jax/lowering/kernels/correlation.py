@@ -206,6 +206,8 @@ def is_depthwise(x: Any, w: Any, group: int, win: Window) -> bool:
 @partial(two_way, nondiff_argnums=(3, 4))
 def _chosen(x: jax.Array, w: jax.Array, b: jax.Array | None, group: int, win: Window) -> jax.Array:
     """By oneDNN or as `own`, and so are the gradients of data and weights."""
+    if few_places.suits_order(x, w, group, win):
+        return _biased(few_places.by_order(x, w, win), b)
     if suits_library(x, w, group, win):
         if group == 1 and stored_weights.suits_sound(x, win):
             return _biased(stored_weights.by_rows(x, w, win), b)

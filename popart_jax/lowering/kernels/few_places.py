@@ -19,12 +19,15 @@ from jax import lax
 
 from ..._compat.jax import kept_call
 from ...ops.gradients import pulled_back
-from ...ops.kernels import platform
+from ...ops.kernels import platform, weights_are_fixed
 from ...ops.two_way import two_way
 from ...ops.windows import Window, padded
+from . import ordered_weights
 from .depthwise_last import padded_taps
 
 _MANY_WEIGHTS = 140_000
+_MANY_OF_PLACES, _SOME_PLACES = 250_000, 256
+"""Least weights, and most places, of single places for which oneDNN's order pays."""
 _BY_ROW = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
 
 
@@ -32,6 +35,15 @@ def suits(x: Any, w: Any, group: int, win: Window) -> bool:
     """Whether a convolution of x (N, ..., C), of known sizes, with w (..., C, M) is computed here: on the CPU."""
     several = group == 1 and math.prod(win.kernel) > 1 and w.size >= _MANY_WEIGHTS
     return several and platform() == "cpu" and has_few_places(x, w, win)
+
+
+def suits_order(x: Any, w: Any, group: int, win: Window) -> bool:
+    """Whether to compute the convolution of x (N, ..., C) with w (..., C, M), of known sizes, by `by_order`."""
+    places, single = (x.shape[0], *win.positions), math.prod(win.kernel) == 1
+    least, most = (_MANY_OF_PLACES, _SOME_PLACES) if single else (_MANY_WEIGHTS, w.shape[-1])
+    if group > 1 or not weights_are_fixed() or w.size < least or math.prod(places) > most:
+        return False
+    return ordered_weights.is_filled(w) and ordered_weights.suits("float32", places, w)
 
 
 def has_few_places(x: Any, w: Any, win: Window) -> bool:
@@ -42,6 +54,16 @@ def has_few_places(x: Any, w: Any, win: Window) -> bool:
 def correlation(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
     """Correlation of x (N, ..., C) with w (..., C, M)."""
     return rows(x, win) @ w.reshape(-1, w.shape[-1])
+
+
+def by_order(x: jax.Array, w: jax.Array, win: Window) -> jax.Array:
+    """The same with weights in oneDNN's own order, which programs of ours have where weights stay as they are."""
+    return ordered_weights.product(in_rows(x, win), w)
+
+
+def in_rows(x: jax.Array, win: Window) -> jax.Array:
+    """The data under each window, (N, ..., taps times C), also of single taps."""
+    return padded_taps(x, win)[0] if math.prod(win.kernel) == 1 else rows(x, win)
 
 
 @partial(two_way, nondiff_argnums=(1,))

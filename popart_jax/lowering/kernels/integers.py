@@ -27,7 +27,7 @@ from ...ops.convolution import check_groups, check_kernel
 from ...ops.kernels import note_call, platform
 from ...ops.quantize import LARGEST, centred, integer_convolution, integer_product, requantised
 from ...ops.registry import lowers
-from ...ops.windows import Window, padded, taps, window
+from ...ops.windows import Window, taps, window
 from . import DOMAIN, exact_products, few_channels, few_places, onednn, ordered_weights, rows_of_bytes
 from .convolution import convolution, in_pieces, merged
 from .correlation import is_depthwise
@@ -215,7 +215,7 @@ def _in_bytes(kind: Any, x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, w
             return _correlated(data, kernels, win)
         seen = replace(win, pads=tuple(pads))
         if group == 1 and _is_product(data, kernels, seen):
-            return _product_of_windows(data, kernels, seen)
+            return few_places.by_order(data, kernels, seen)
         note_call(CORRELATION.name)
         return CORRELATION.bind(data, kernels, group=group, win=seen)
 
@@ -233,13 +233,7 @@ def _is_product(x: Any, w: Any, win: Window) -> bool:
     """Whether weights that are known are more to order than windows are to write in rows."""
     places = (x.shape[0], *win.positions)
     few = set(win.kernel) == {1} or math.prod(places) <= w.shape[-1]
-    return few and _is_numpy(w) and ordered_weights.suits("uint8", places, w.reshape(-1, w.shape[-1]))
-
-
-def _product_of_windows(x: jax.Array, w: np.ndarray, win: Window) -> jax.Array:
-    single = set(win.kernel) == {1}
-    rows = taps(padded(x, win), with_channels(win, x.shape[-1]))[0] if single else few_places.rows(x, win)
-    return ordered_weights.product(rows, w.reshape(-1, w.shape[-1]))
+    return few and _is_numpy(w) and ordered_weights.suits("uint8", places, w)
 
 
 def _correlated(x: jax.Array, w: Any, win: Window) -> jax.Array:

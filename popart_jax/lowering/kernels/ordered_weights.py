@@ -53,13 +53,18 @@ _read_so: dict[tuple[Any, Shape], bool] = {}
 
 
 def suits(kind: str, rows: Sequence[Any], w: Any) -> bool:
-    """Whether data of this type, with these dimensions before the last, are multiplied so with weights (K, M)."""
+    """Whether data of this type, with these dimensions before the last, are multiplied so with weights (..., M)."""
     known = not any(map(is_symbolic_dim, (*rows, *w.shape))) and w.size > 0
     return known and 0 < math.prod(rows) <= _MOST_ROWS and onednn.usable() and _orders(kind)
 
 
+def is_filled(w: Any) -> bool:
+    """Whether weights (..., M) have as many terms and columns as the library wants, so that ordering turns them."""
+    return w.shape[-1] % _COLUMNS == 0 and math.prod(w.shape[:-1]) % (_WORDS * _word(w.dtype)) == 0
+
+
 def product(x: Any, w: Any) -> jax.Array:
-    """Product of uint8 rows (..., K) with signed bytes (K, M) in INT32, of FLOAT with FLOAT."""
+    """Product of rows (..., K) with weights (..., M) of K terms: uint8 with int8 in INT32, FLOAT with FLOAT."""
     note_call(PRODUCT.name)
     rows = x.reshape(-1, x.shape[-1])
     _traced[_shape(rows, w.shape[-1])] = None
@@ -67,12 +72,14 @@ def product(x: Any, w: Any) -> jax.Array:
 
 
 def in_order(w: Any) -> Any:
-    """Weights (K, M) as the library reads them, in one dimension."""
-    word = _word(w.dtype)
-    more = [(0, -n % block) for n, block in zip(w.shape, (_WORDS * word, _COLUMNS), strict=True)]
-    whole = _arrays_like(w).pad(w, more) if np.any(more) else w
-    terms, columns = whole.shape
-    blocks = whole.reshape(terms // word, word, columns // _COLUMNS, _COLUMNS)
+    """Weights (..., M) as the library reads them, in one dimension."""
+    if is_filled(w) and _word(w.dtype) == 1:  # without merging dimensions of turned weights, which copies them
+        blocks = w.reshape(*w.shape[:-1], -1, _COLUMNS)
+        return blocks.transpose(-2, *range(w.ndim - 1), -1).reshape(-1)
+    flat, word = w.reshape(-1, w.shape[-1]), _word(w.dtype)
+    more = [(0, -n % block) for n, block in zip(flat.shape, (_WORDS * word, _COLUMNS), strict=True)]
+    terms, columns = (n + after for n, (_, after) in zip(flat.shape, more, strict=True))
+    blocks = _arrays_like(w).pad(flat, more).reshape(terms // word, word, columns // _COLUMNS, _COLUMNS)
     return blocks.transpose(2, 0, 3, 1).reshape(-1)
 
 

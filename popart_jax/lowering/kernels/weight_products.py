@@ -20,7 +20,6 @@ from jax import lax
 from ..._compat.jax import kept_call
 from ...ops.windows import Window, padded
 from . import few_places, onednn
-from .depthwise_last import padded_taps
 
 _LEAST, _MANY_PLACES = 1_000_000, 256
 """Multiplications, and terms of a sum, from which it is faster: 1,024 x 16 to 1,024 by 3 takes 3.4 of XLA's time."""
@@ -108,7 +107,7 @@ def _by_element(x: jax.Array, g: jax.Array, win: Window) -> jax.Array:
 
 def _product(x: jax.Array, g: jax.Array, win: Window) -> jax.Array:
     """The same of few images, by windows written as rows."""
-    (rows,) = padded_taps(x, win) if math.prod(win.kernel) == 1 else (few_places.rows(x, win),)
+    rows = few_places.in_rows(x, win)
     rows = rows.reshape(-1, math.prod(win.kernel) * x.shape[-1])
     y = _summed_product(rows, g.reshape(-1, g.shape[-1]))
     return y.reshape(*win.kernel, x.shape[-1], g.shape[-1])
