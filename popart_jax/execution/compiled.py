@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -62,13 +63,14 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
             "  fix: put the session into `with jax.disable_jit(False):`; for one operator after another use to_jax."
         )
     mesh = None if single_device else mesh_for(step.replicas, step.parts)
-    with fixed_weights(hoist and mesh is None):
+    stay = hoist and mesh is None
+    with fixed_weights(sum(v.type.nbytes for v in step.fixed.values()) if stay else math.inf):
         traced = _traced(step, mesh, step.donated)
     may_fail = calls_host(traced.jaxpr)
     if may_fail:
         step = replace(step, written={})
         traced = _traced(step, mesh, ())
-    if not hoist or mesh is not None:
+    if not stay:
         return Traced(step, mesh, traced, may_fail=may_fail)
     begin, donated = len(step.taken), () if may_fail else step.donated
     stages = in_stages(traced.jaxpr, step.arguments(mesh), range(begin, begin + len(step.fixed)), donated)

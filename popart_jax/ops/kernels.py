@@ -30,8 +30,9 @@ R = TypeVar("R")
 
 _PLATFORM: ContextVar[str] = ContextVar("platform", default="")
 _STAYS: ContextVar[bool] = ContextVar("may call libraries", default=True)
-_FIXED: ContextVar[bool] = ContextVar("weights are fixed", default=False)
+_MAY_ORDER: ContextVar[bool] = ContextVar("weights may be ordered", default=False)
 _CALLED: ContextVar[list[str] | None] = ContextVar("libraries called", default=None)
+_MOST_ORDERED = 256 << 20
 _PLACES: dict[str, str] = {}
 _FORMS: dict[tuple[str, str], Callable[..., Any]] = {}
 
@@ -80,18 +81,22 @@ def weights_come_as_stored() -> bool:
 
 
 @contextmanager
-def fixed_weights(fixed: bool = True) -> Generator[None]:
-    """Scope for tracing programs whose weights stay as they are: what is computed of them alone is computed once."""
-    token = _FIXED.set(fixed)
+def fixed_weights(size: float) -> Generator[None]:
+    """Scope for tracing programs whose weights, of `size` bytes, stay as they are.
+
+    What is computed of weights alone is computed once. Up to 256 MB may take an order that their readers prefer; the
+    host keeps them as the model has them beside that.
+    """
+    token = _MAY_ORDER.set(size <= _MOST_ORDERED)
     try:
         yield
     finally:
-        _FIXED.reset(token)
+        _MAY_ORDER.reset(token)
 
 
-def weights_are_fixed() -> bool:
-    """Whether the traced program is one of those."""
-    return _FIXED.get()
+def may_order_weights() -> bool:
+    """Whether the traced program may read its weights in an order from which the model's own can't be seen."""
+    return _MAY_ORDER.get()
 
 
 def library_called() -> bool:

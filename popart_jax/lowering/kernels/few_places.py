@@ -19,7 +19,7 @@ from jax import lax
 
 from ..._compat.jax import kept_call
 from ...ops.gradients import pulled_back
-from ...ops.kernels import platform, weights_are_fixed
+from ...ops.kernels import may_order_weights, platform
 from ...ops.two_way import two_way
 from ...ops.windows import Window, padded
 from . import ordered_weights
@@ -41,7 +41,7 @@ def suits_order(x: Any, w: Any, group: int, win: Window) -> bool:
     """Whether to compute the convolution of x (N, ..., C) with w (..., C, M), of known sizes, by `by_order`."""
     places, single = (x.shape[0], *win.positions), math.prod(win.kernel) == 1
     least, most = (_MANY_OF_PLACES, _SOME_PLACES) if single else (_MANY_WEIGHTS, w.shape[-1])
-    if group > 1 or not weights_are_fixed() or w.size < least or math.prod(places) > most:
+    if group > 1 or not may_order_weights() or w.size < least or math.prod(places) > most:
         return False
     return ordered_weights.is_filled(w) and ordered_weights.suits("float32", places, w)
 
