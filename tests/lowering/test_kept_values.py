@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 import popart_jax as popart
-from popart_jax.lowering.passes import keep_values
+from popart_jax.lowering.passes import channels_last, keep_values
 from popart_jax.model.files.load import load
 
 from ..platforms import ON_CPUS
@@ -100,3 +100,24 @@ def test_derivatives_and_values_of_a_graph_with_a_kept_value() -> None:
         np.testing.assert_allclose(of(ours), of(theirs), rtol=1e-5, atol=1e-5)
     seen = jax.vmap(ours)(np.stack([x, v]))
     np.testing.assert_allclose(seen, jax.vmap(theirs)(np.stack([x, v])), rtol=1e-5, atol=1e-5)
+
+
+POOL = "MaxPool<kernel_shape=[2,2], strides=[2,2]>"
+
+
+@pytest.mark.parametrize(("nodes", "kept"), [
+    (f"p = {POOL}(c) y = Flatten(p)", 1),  # read with channels first alone
+    (f"p = {POOL}(c) r = Relu(p) y = Flatten(r)", 0),
+    (f"p = {POOL}(c) d = Conv(p, w) q = GlobalAveragePool(p) s = Add(d, q) y = Flatten(s)", 0),
+])  # fmt: skip
+def test_pools_whose_results_are_turned(nodes: str, kept: int) -> None:
+    text = f"g(float[2,32,16,16] x, float[32,32,1,1] w) => (float[2,n] y) {{ c = Conv(x, w) {nodes} }}"
+    proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(HEAD + text))
+    graph = load(proto).graph
+    channels_last(graph)
+    keep_values(graph)
+    assert sum(node.op_type == "Kept" for node in graph) == kept
+    x, w = RNG.normal(size=(2, 32, 16, 16)).astype(np.float32), RNG.normal(size=(32, 32, 1, 1)).astype(np.float32)
+    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x, "w": w})
+    fn, params = popart.to_jax(proto)
+    np.testing.assert_allclose(fn.jit(params, {"x": x, "w": w})["y"], expected, rtol=1e-4, atol=1e-4)

@@ -20,6 +20,7 @@ from .channels_last import drop_unread_transposes
 
 _SEVERAL = 2
 _DOMAINS = ("", "ai.onnx", DOMAIN)
+_POOLS = ("MaxPool", "AveragePool")
 _VIEWS = ("Expand", "Identity", "Transpose")
 Kernels = frozenset[ir.Node | ir.Value]
 """Kernels by what they end with: a node, or a value that a product reads or that is kept."""
@@ -41,9 +42,19 @@ def keep_values(graph: ir.Graph, protected: Collection[str] = ()) -> bool:
             if _is_shared(value, kernels) and (len(sources[value]) >= _SEVERAL or value in kernels[value]):
                 found.append(value)
                 sources[value] = frozenset([value])
+    found += [node.outputs[0] for node in graph if _is_pool(node) and _is_turned(node.outputs[0])]
     for value in found:
         _keep(graph, value)
     return bool(found)
+
+
+def _is_pool(node: ir.Node) -> bool:
+    return node.domain == DOMAIN and node.op_type in _POOLS
+
+
+def _is_turned(value: ir.Value) -> bool:
+    """Whether it is read in another order alone, in which XLA would compute it, without vectors."""
+    return bool(value.consumers()) and all(reader.op_type == "Transpose" for reader in value.consumers())
 
 
 def _merges(node: ir.Node) -> bool:
