@@ -136,6 +136,24 @@ CONVOLUTIONS = {
 }
 
 
+PADDED = [
+    ((1, 64, 4, 1), (512, 64, 3, 1), [1, 2, 0, 0]),
+    ((1, 8, 2, 4), (512, 8, 3, 3), [1, 1, 0, 1]),
+    ((1, 4, 4, 4), (512, 4, 3, 3), [0, 2, 0, 2]),
+    ((1, 64, 7, 4), (64, 64, 3, 3), [0, 2, 0, 1]),
+]
+
+
+@pytest.mark.usefixtures("optimised")  # XLA's passes make the padding a part of the convolution
+@pytest.mark.parametrize(("data", "weights", "pads"), PADDED)
+def test_bytes_that_are_zero_after_padding_are_summed_exactly_by_xla(data: Any, weights: Any, pads: list[int]) -> None:
+    inputs = {"x": byte("uint8", *data), "w": byte("int8", *weights), "p": np.asarray(128, np.uint8)}
+    fn, params = popart_jax.to_jax(model("ConvInteger", inputs, {"x"}, pads=pads))
+    with staying(False):
+        found = jax.jit(lambda x: fn(params, {"x": x})["y"])(inputs["x"])
+    np.testing.assert_array_equal(found, reference("ConvInteger", inputs, pads=pads))
+
+
 @pytest.mark.parametrize("extreme", [False, True])
 @pytest.mark.parametrize("kinds", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
 @pytest.mark.parametrize("name", CONVOLUTIONS)

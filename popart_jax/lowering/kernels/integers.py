@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..._compat.jax import is_symbolic_dim
+from ..._compat.jax import is_symbolic_dim, kept_call
 from ...ops.arrays import Array
 from ...ops.convolution import check_groups, check_kernel
 from ...ops.kernels import note_call, platform
@@ -204,11 +204,14 @@ def _in_bytes(kind: Any, x: Any, w: Any, x_zero: Any, w_zero: Any, group: int, w
     (data, p), (kernels, q) = _as(kind, x, x_zero), _as(np.int8, w, w_zero)
     pads: Any = win.pads
     if kind == np.int8 or not _is_nothing(p):
-        around = ((0, 0), *pads, (0, 0))
-        data, pads = (
-            jnp.pad(data, around, constant_values=jnp.asarray(p).reshape(()).astype(kind)),
-            ((0, 0),) * len(pads),
-        )
+        fill, around = jnp.asarray(p).reshape(()).astype(kind), ((0, 0), *pads, (0, 0))
+
+        def filled(x: jax.Array) -> jax.Array:
+            return jnp.pad(x, around, constant_values=fill)
+
+        # XLA (jaxlib 0.10) makes padding of its convolution of zeros that it sees, and its sums are wrong then
+        data = kept_call(filled, data) if _is_nothing(p) else filled(data)
+        pads = ((0, 0),) * len(pads)
 
     def correlated(kernels: Any) -> jax.Array:
         if kind == np.int8:
