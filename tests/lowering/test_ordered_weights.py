@@ -101,17 +101,18 @@ def test_a_product_whose_weights_are_read_otherwise_takes_plain_ones(trials: lis
 
 
 def test_a_trial_tells_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes = [ordered_weights.Shape(2, 100, 80, kind) for kind in ("uint8", "float32")]
-    assert ordered_weights._tried(shapes) == [True, True]
+    kinds = [kind for kind in ("uint8", "float32") if ordered_weights._orders(kind)]
+    shapes = [ordered_weights.Shape(256, 256, 320, kind) for kind in kinds]
+    assert all(ordered_weights._tried(shapes))
     right = onednn.product_in_order
 
     def turned(rows: Any, flat: Any, columns: int) -> Any:
         return right(rows, flat.reshape(-1, 2)[:, ::-1].reshape(-1), columns)
 
     monkeypatch.setattr(onednn, "product_in_order", turned)
-    assert ordered_weights._tried(shapes) == [False, False]
+    assert not any(ordered_weights._tried(shapes))
     monkeypatch.setattr(onednn, "product_in_order", lambda *_: 1 / 0)
-    assert ordered_weights._tried(shapes) == [False, False]
+    assert not any(ordered_weights._tried(shapes))
 
 
 def test_each_client_has_its_trial() -> None:

@@ -58,6 +58,12 @@ def suits(kind: str, rows: Sequence[Any], w: Any) -> bool:
     return known and 0 < math.prod(rows) <= _MOST_ROWS and onednn.usable() and _orders(kind)
 
 
+def is_read_so(kind: str, rows: Sequence[Any], w: Any) -> bool:
+    """Whether the library reads them so; for weights that a program has as arguments, which it could not bring back."""
+    *terms, columns = w.shape
+    return _is_read_so(Shape(math.prod(rows), math.prod(terms), columns, kind))
+
+
 def is_filled(w: Any) -> bool:
     """Whether weights (..., M) have as many terms and columns as the library wants, so that ordering turns them."""
     return w.shape[-1] % _COLUMNS == 0 and math.prod(w.shape[:-1]) % (_WORDS * _word(w.dtype)) == 0
