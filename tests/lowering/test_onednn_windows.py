@@ -11,7 +11,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import popart_jax
-from popart_jax.ops.windows import window
+from popart_jax.lowering.kernels import ordered_weights
+from popart_jax.lowering.kernels.correlation import suits_library
+from popart_jax.ops.windows import Window, window
 
 from ..fuzz.windows import Drawn, by_library, by_numpy, start
 from .sums import needs_library
@@ -76,3 +78,14 @@ def test_integer_convolutions_of_one_column(sizes: Sequence[int], strides: Seque
         fn, params = popart_jax.to_jax(model)
     (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
     np.testing.assert_array_equal(np.asarray(jax.jit(fn)(params, {"x": x})["y"]), wanted)
+
+
+def test_groups_are_computed_by_xla_on_processors_with_short_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library writes beyond its memory there."""
+    win = Window((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1)), (112, 112), (0, 0))
+    x = jax.ShapeDtypeStruct((8, 112, 112, 96), np.float32)
+    by_channel, whole = (jax.ShapeDtypeStruct((3, 3, c, 96), np.float32) for c in (1, 96))
+    for long in (True, False):
+        monkeypatch.setattr(ordered_weights, "_orders", lambda _, long=long: long)
+        assert suits_library(x, by_channel, 96, win) == long
+        assert suits_library(x, whole, 1, win)

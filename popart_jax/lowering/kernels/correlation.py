@@ -27,7 +27,16 @@ from ...ops.gradients import pulled_back
 from ...ops.kernels import IPU, note_call, platform, weights_come_as_stored
 from ...ops.two_way import two_way
 from ...ops.windows import Window, taps
-from . import few_channels, few_places, met_elements, onednn, pointwise, stored_weights, weight_products
+from . import (
+    few_channels,
+    few_places,
+    met_elements,
+    onednn,
+    ordered_weights,
+    pointwise,
+    stored_weights,
+    weight_products,
+)
 from .convolution import convolution
 from .depthwise_last import depthwise, with_channels
 from .either import either
@@ -138,7 +147,8 @@ def suits_library(x: Any, w: Any, group: int, win: Window) -> bool:
     """Whether oneDNN computes this faster than XLA.
 
     Source: 160 layers of random shapes, with bias and Relu, beside `own`, on a loaded machine: within the limits oneDNN
-    takes 0.54 of the time (median; 1.1 at the ninth decile), outside up to 4.7 times as long.
+    takes 0.54 of the time (median; 1.1 at the ninth decile), outside up to 4.7 times as long. With vectors of 256 bits
+    its convolutions of groups may end the process (jaxlib 0.10, told to have no longer ones).
     """
     places, depthwise_ = x.shape[0] * math.prod(win.positions), is_depthwise(x, w, group, win)
     least = _MANY_PLACES
@@ -150,7 +160,8 @@ def suits_library(x: Any, w: Any, group: int, win: Window) -> bool:
     filters = w.shape[-1] // group >= _FEW_FILTERS or (group > 1 and _is_of_places(win))
     wide = depthwise_ or _is_of_images(w, group) or (filters and several)
     small = few_channels.suits(x, w, group, win) or few_places.suits(x, w, group, win)
-    return bool(enough and wide and not small and x.dtype == w.dtype == np.float32)
+    suited = enough and wide and not small and x.dtype == w.dtype == np.float32
+    return bool(suited) and (group == 1 or ordered_weights.has_long_vectors())
 
 
 def _many_by_channel(x: Any, win: Window) -> float:

@@ -148,6 +148,11 @@ def _is_read_so(shape: Shape) -> bool:
     return _read_so[client, shape]
 
 
+def has_long_vectors() -> bool:
+    """Whether the library has vectors of 512 bits: with shorter ones it leaves weights of floats in their order."""
+    return _orders("float32")
+
+
 @cache
 def _orders(kind: str) -> bool:
     """Whether it has an order of its own for rows of this type; with many threads it has another for some shapes."""
