@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -172,7 +171,7 @@ class ByShapes:
             return tuple(results)
 
         with phase("trace"):
-            with fixed_weights(sum(math.prod(x.shape) * x.dtype.itemsize for x in avals[:count])):
+            with fixed_weights(sum(x.size * x.dtype.itemsize for x in avals[:count])):
                 traced = jax.jit(flat).trace(*avals)
             stages = in_stages(traced.jaxpr, avals, range(count)) if count else None
         if stages is None:

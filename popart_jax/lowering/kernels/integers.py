@@ -68,15 +68,16 @@ def product_of_bytes(a: Any, b: Any, a_zero: Any, b_zero: Any) -> jax.Array:
 
 def _form(a: Any, b: Any) -> tuple[Any, Callable[[Any, Any], jax.Array]]:
     """The rows' type and the function by which these are multiplied fastest."""
-    fit = _multiplies(a, b)
-    ordered = fit and _is_numpy(b) and b.ndim == 2 and ordered_weights.suits("uint8", a.shape[:-1], b)
     row = _is_numpy(b) and rows_of_bytes.suits(a, b)
-    if row and not (ordered and b.size > _MANY_BYTES):
+    if row and b.size <= _MANY_BYTES:
         return np.int8, rows_of_bytes.product
     if _is_small(a, b) and not row:
         return np.int8, _product_of_floats
-    if ordered:
+    fit = _multiplies(a, b)
+    if fit and _is_numpy(b) and b.ndim == 2 and ordered_weights.suits("uint8", a.shape[:-1], b):
         return np.uint8, ordered_weights.product
+    if row:
+        return np.int8, rows_of_bytes.product
     return (a.dtype, _by_library) if fit and onednn.usable() else (np.int8, _own_product)
 
 
