@@ -28,7 +28,7 @@ _JUDGED = {
     "graphs": (graphs.draw, backend),
     "chains": (chains.draw, chains.run),
 }
-_FINE = ("value", "error", "equal", "both refuse", "only ours", "a judge refuses")
+_FINE = ("value", "error", "equal", "not called", "both refuse", "only ours", "a judge refuses")
 
 
 def main(argv: list[str]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from popart_jax.lowering.kernels import onednn
+from popart_jax.lowering.kernels import onednn, ordered_weights
 from popart_jax.ops.kernels import staying
 from popart_jax.ops.windows import Window, window
 
@@ -71,6 +71,11 @@ def by_numpy(drawn: Drawn) -> np.ndarray:
     return tap_by_tap(x, w, 0 if drawn.bias is None else drawn.bias, drawn.group, drawn.win)
 
 
+def may_be_called(drawn: Drawn) -> bool:
+    """Whether programs may call the library for it on this processor: with short vectors it may end the process."""
+    return drawn.group == 1 or drawn.x.dtype != np.float32 or ordered_weights.has_long_vectors()
+
+
 def by_library(drawn: Drawn) -> list[np.ndarray]:
     """Results of two calls: wrong sums change with what lies in memory."""
     group, win = drawn.group, drawn.win
@@ -91,6 +96,8 @@ def start() -> Handler:
 
     def handle(seed: int, _phase: Phase) -> str:
         drawn = draw(seed)
+        if not may_be_called(drawn):
+            return "not called"
         wanted = by_numpy(drawn)
         if all(np.array_equal(found, wanted) for found in by_library(drawn)):
             return "equal"

@@ -15,7 +15,7 @@ from popart_jax.lowering.kernels import ordered_weights
 from popart_jax.lowering.kernels.correlation import suits_library
 from popart_jax.ops.windows import Window, window
 
-from ..fuzz.windows import Drawn, by_library, by_numpy, start
+from ..fuzz.windows import Drawn, by_library, by_numpy, may_be_called, start
 from .sums import needs_library
 
 # data, weights, groups, strides, begins and ends of padding, dilations
@@ -50,6 +50,8 @@ def test_sums_are_those_of_numpy(case: str, kind: str) -> None:
     bias = rng.integers(-9, 9, weights[-1]).astype(np.float32) if "bias" in kind else None
     needs_library()
     drawn = Drawn(x, w, bias, group, win, stored=False)
+    if not may_be_called(drawn):
+        pytest.skip("floats in groups are XLA's on this processor")
     for found in by_library(drawn):
         np.testing.assert_array_equal(found, by_numpy(drawn))
 
@@ -58,7 +60,7 @@ def test_sums_are_those_of_numpy(case: str, kind: str) -> None:
 def test_drawn_windows(number: int) -> None:
     """The first of ``python -m tests.fuzz windows``."""
     needs_library()
-    assert start()(number, print) == "equal"
+    assert start()(number, print) in ("equal", "not called")
 
 
 @pytest.mark.parametrize("sizes", [(64, 1), (64, 2), (1, 64)])
