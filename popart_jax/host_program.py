@@ -95,7 +95,7 @@ class HostProgram:
         """Compute the results, in read-only memory of their own that the CPU device can share."""
         last = {place: i for i, one in enumerate(self.instructions) for place in one.operands}
         values: dict[int, Any] = dict(enumerate((*map(np.asarray, arguments), *self.constants)))
-        first, given = len(values), {id(owner(x)) for x in values.values()}
+        first, given = len(values), {id(x): x for x in map(owner, values.values())}  # held, or others get their numbers
         kept = set(self.results)
         with np.errstate(all="ignore"):
             for i, one in enumerate(self.instructions):
