@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 
 from . import speed
-from .board import NOISY
+from .board import NOISY, add_budget
 from .timing import Timing, ratio
 
 _LEAST = 5
@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="another checkout")
     parser.add_argument("--only", default="", help="rows whose words hold this text")
-    parser.add_argument("--budget", type=float, default=6.0, help="seconds of timing a row")
+    add_budget(parser, 6.0)
     options = parser.parse_args()
     here, there = Path(__file__).parents[1], options.folder.resolve()
     for words in rows():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import statistics
@@ -123,6 +124,17 @@ def agree(calls: Calls) -> float:
     ours = results.pop("ours")
     scale = max(float(np.abs(ours).max()), 1e-6)
     return max((float(np.abs(ours - r.reshape(ours.shape)).max()) / scale for r in results.values()), default=0.0)
+
+
+def add_budget(parser: argparse.ArgumentParser, seconds: float) -> None:
+    """The option that says how long a row is timed."""
+    parser.add_argument("--budget", type=float, default=seconds, help="seconds of timing a row (%(default)s)")
+
+
+def add_timing(parser: argparse.ArgumentParser, seconds: float) -> None:
+    """The same, and the one for `quiet`."""
+    add_budget(parser, seconds)
+    parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
 
 
 @contextmanager

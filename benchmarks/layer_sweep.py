@@ -22,7 +22,7 @@ from rich.console import Console
 import popart_jax as popart
 
 from . import layers
-from .board import Calls, Row, agree, quiet
+from .board import Calls, Row, add_timing, agree, quiet
 from .engines import onnxruntime_inference, session_call
 from .layers import Layer
 from .networks.network import with_constant_weights
@@ -214,9 +214,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=10.0, help="layers for which no time is left are not run")
-    parser.add_argument("--budget", type=float, default=1.0, help="seconds of timing a row")
+    add_timing(parser, 1.0)
     parser.add_argument("--only", default="", help="rows whose label holds this text")
-    parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
     args = parser.parse_args(argv)
     console, end = Console(width=150, highlight=False), time.monotonic() + 60 * args.minutes
     large: list[str] = []

@@ -34,7 +34,7 @@ from rich.table import Table
 
 from popart_jax import to_jax
 
-from .board import quiet
+from .board import add_timing, quiet
 from .engines import onnxruntime_session
 from .timing import interleave, ratio
 
@@ -248,7 +248,7 @@ def random_inputs(
     return fed
 
 
-def compare(model: Published, path: Path, priority: int = 0, budget: float = 2.5) -> Row:
+def compare(model: Published, path: Path, *, budget: float, priority: int = 0) -> Row:
     """Run one file all ways, in turn, for `budget` seconds."""
     session = onnxruntime_session(str(path))
     fed = random_inputs(session, model.shapes, model.values, model.scale)
@@ -288,7 +288,7 @@ def exported(cache: Path) -> Iterator[tuple[str, Path, Shapes]]:
         yield name, path, {}
 
 
-def rows(cache: Path, only: set[str], priority: int) -> Iterator[Row]:
+def rows(cache: Path, only: set[str], priority: int, budget: float) -> Iterator[Row]:
     """Results in the order of the table; `only` holds parts of names, empty means all."""
 
     def wanted(name: str) -> bool:
@@ -296,10 +296,10 @@ def rows(cache: Path, only: set[str], priority: int) -> Iterator[Row]:
 
     for model in (*PUBLISHED, *MORE):
         if wanted(model.name):
-            yield compare(model, find(model, cache), priority)
+            yield compare(model, find(model, cache), budget=budget, priority=priority)
     for name, path, _ in exported(cache):
         if wanted(name):
-            yield compare(Published(name, "", ""), path, priority)
+            yield compare(Published(name, "", ""), path, budget=budget, priority=priority)
 
 
 def main() -> int:
@@ -307,13 +307,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "popart_jax_models")
-    parser.add_argument("--priority", type=int, default=0, help="real-time priority while timing (Linux, root)")
+    add_timing(parser, 2.5)
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
     columns = ("jit ms", "with weights ms", "onnxruntime ms", "jit ratio", "with weights ratio")
     table = Table("model", "nodes", "opset", "largest error", "agrees", *columns)
     failures, found = 0, list[Row]()
-    for row in rows(given.cache, set(given.only), given.priority):
+    for row in rows(given.cache, set(given.only), given.priority, given.budget):
         failures += not row.agrees
         found.append(row)
         times = [f"{x:.2f}" for x in (row.jitted, row.prepared, row.theirs, row.jitted_ratio, row.prepared_ratio)]

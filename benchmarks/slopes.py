@@ -49,10 +49,11 @@ def axes(budget: float, priority: int) -> list[Axis]:
     """All tables; runs get `budget` seconds a size, and are timed at a real-time priority."""
 
     def runs(
-        name: str, sizes: tuple[int, ...], make: Callable[[int], networks.Network], by_hand: int = max(SEQUENCE)
+        name: str, sizes: tuple[int, ...], make: Callable[[int], networks.Network], by_hand: int | None = None
     ) -> list[Axis]:
         def timed(size: int, calls: speed.Calls) -> Seconds:
-            kept = {name: call for name, call in calls.items() if name != "by hand" or size <= by_hand}
+            most = size if by_hand is None else by_hand
+            kept = {name: call for name, call in calls.items() if name != "by hand" or size <= most}
             return times(kept, budget, priority)
 
         def infer(size: int) -> Seconds:
@@ -138,8 +139,7 @@ def main(argv: list[str] | None = None) -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="tables whose title has this in it")
-    parser.add_argument("--budget", type=float, default=1.0, help="seconds of timing a size (%(default)s)")
-    parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
+    board.add_timing(parser, 1.0)
     args = parser.parse_args(argv)
     for axis in axes(args.budget, args.priority):
         if args.only in axis.name:

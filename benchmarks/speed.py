@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from . import engines, layers, loops, memory, networks, popxl_rows, quantised, real, startup, training
-from .board import Board, Row
+from .board import Board, Row, add_timing
 from .tiny import tiny_rows
 
 INFERENCE = {
@@ -111,9 +111,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="rows whose label holds this text")
     parser.add_argument("--batch", type=int, nargs="+", default=(), help="sizes in place of the usual ones")
-    parser.add_argument("--budget", type=float, default=2.0, help="seconds of timing a row")
+    add_timing(parser, 2.0)
     parser.add_argument("--output", type=Path, help="also append the rows to this Markdown file")
-    parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
     parser.add_argument("--precision", choices=PRECISIONS, help="of all engines' float32 products on a GPU")
     parser.add_argument("--minutes", type=float, default=11.5, help="time for everything; rows share it")
     for section in (*SECTIONS, *ON_REQUEST):

@@ -70,8 +70,7 @@ def ways(proto: onnx.ModelProto) -> dict[str, Callable[[], object]]:
 def main(argv: list[str] | None = None) -> int:
     """Print medians in microseconds, and how much longer the others take than results in place."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--budget", type=float, default=4.0, help="seconds of timing a layer (%(default)s)")
-    parser.add_argument("--priority", type=int, default=0, help="real-time priority of the timed phases (Linux, root)")
+    board.add_timing(parser, 4.0)
     args = parser.parse_args(argv)
     table = Table("layer", "in place (us)", "copied", "new step I/O", "onnxruntime (us)")
     for name, text in LAYERS.items():

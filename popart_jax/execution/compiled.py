@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -64,7 +63,7 @@ def trace(step: Step, *, single_device: bool = False, hoist: bool = False) -> Tr
         )
     mesh = None if single_device else mesh_for(step.replicas, step.parts)
     stay = hoist and mesh is None
-    with fixed_weights(sum(v.type.nbytes for v in step.fixed.values()) if stay else math.inf):
+    with fixed_weights(sum(v.type.nbytes for v in step.fixed.values()) if stay else None):
         traced = _traced(step, mesh, step.donated)
     may_fail = calls_host(traced.jaxpr)
     if may_fail:

@@ -81,13 +81,13 @@ def weights_come_as_stored() -> bool:
 
 
 @contextmanager
-def fixed_weights(size: float) -> Generator[None]:
-    """Scope for tracing programs whose weights, of `size` bytes, stay as they are.
+def fixed_weights(size: int | None) -> Generator[None]:
+    """Scope for tracing programs whose weights, of `size` bytes, stay as they are; None where they change.
 
     What is computed of weights alone is computed once. Up to 256 MB may take an order that their readers prefer; the
     host keeps them as the model has them beside that.
     """
-    token = _MAY_ORDER.set(size <= _MOST_ORDERED)
+    token = _MAY_ORDER.set(size is not None and size <= _MOST_ORDERED)
     try:
         yield
     finally:
