@@ -48,10 +48,11 @@ def known_flags(name: str) -> set[str]:
 
 
 def source(module: str) -> str:
-    """The text of a module, or of all modules of a package."""
+    """The text of a module, or of all modules of a package, and of the options that it takes from the boards."""
     base = ROOT / module.replace(".", "/")
     files = base.rglob("*.py") if base.is_dir() else [base.with_suffix(".py"), *base.parent.glob("command.py")]
-    return "".join(file.read_text() for file in files)
+    text = "".join(file.read_text() for file in files)
+    return text + (ROOT / "benchmarks/board.py").read_text() * ("add_timing(" in text)
 
 
 def test_there_are_commands() -> None:
