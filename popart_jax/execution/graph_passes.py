@@ -34,8 +34,8 @@ def lay_out(program: Program, platform: str, training: Training | None, *, singl
     protected = _protected(program)
     in_parts = program.batch is not None  # with channels last tensors have other names, of which no part is known
     rewrite_for_kernels(graph, protected, without=("turned weights", *(("channels last",) if in_parts else ())))
-    if training is None and single and not in_parts and usable():  # XLA's own convolutions are slower in a loop
-        in_pieces(graph, protected)
+    if training is None and single and not in_parts:
+        in_pieces(graph, protected, usable)  # XLA's own convolutions are slower in a loop
     for one in (graph, *graph.subgraphs()) if training is not None else ():
         untranspose_weights(one)
     trains, at_random = program.training is not None, program.options.rounds_stochastically

@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 import popart_jax
 from popart_jax._compat.jax import compilation_cache
+from popart_jax.lowering.kernels import onednn
 from popart_jax.lowering.kernels.correlation import CORRELATION, correlation, suits_library
 from popart_jax.ops.kernels import library_called, staying, tracing_for
 from popart_jax.ops.windows import window
@@ -210,6 +211,21 @@ def test_which_layers_are_the_librarys(data, weights, group, by_library):
     win = window(data[1:-1], weights[:2], (1, 1), (1, 1), pads, "NOTSET")
     x, w = (jax.ShapeDtypeStruct(shape, np.float32) for shape in (data, weights))
     assert suits_library(x, w, group, win) == by_library
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_small_networks_do_not_try_the_library(monkeypatch, training):
+    """The trial compiles a program of its own, 30 ms at the start of a process."""
+    monkeypatch.setattr(onednn, "works", lambda: pytest.fail("the library was tried"))
+    win = window((12, 12), (5, 5), (1, 1), (1, 1), (0,) * 4, "NOTSET")
+
+    def network(x, w, v):
+        return (correlation(x, w, None, 1, win).reshape(1, -1) @ v).sum()
+
+    operands = np.ones((1, 12, 12, 20), "f"), np.ones((5, 5, 20, 50), "f"), np.ones((3200, 10), "f")
+    with staying():
+        found = jax.jit(jax.grad(network, (0, 1)) if training else network)(*operands)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(found))
 
 
 CHAIN = """<ir_version: 8, opset_import: ["": 17]> g(float[1,3,64,64] x) => (float[1,32,64,64] y) {

@@ -71,7 +71,7 @@ def rewritten(proto: onnx.ModelProto, protected: tuple[str, ...] = ()) -> Any:
     """The graph after the passes."""
     graph = load(proto).graph
     channels_last(graph, protected)
-    in_pieces(graph, protected)
+    in_pieces(graph, protected, lambda: True)
     return graph
 
 

@@ -111,7 +111,7 @@ def correlation(x: Array, w: Array, b: Array | None, group: int, win: Window) ->
     known = not any(map(is_symbolic_dim, x.shape))
     if known and platform() == "cpu":  # on GPUs XLA may end the process where a product reads a slice
         data, kernels, win = met_elements.trimmed(data, kernels, win)
-    if x.dtype == w.dtype == np.float32 and known and onednn.usable():
+    if x.dtype == w.dtype == np.float32 and known and onednn.allowed():
         return _chosen(data, kernels, b, group, win)
     return _biased(own(data, kernels, group, win), b)
 
@@ -219,7 +219,7 @@ def _chosen(x: jax.Array, w: jax.Array, b: jax.Array | None, group: int, win: Wi
     """By oneDNN or as `own`, and so are the gradients of data and weights."""
     if few_places.suits_order(x, w, group, win):
         return _biased(few_places.by_order(x, w, win), b)
-    if suits_library(x, w, group, win):
+    if suits_library(x, w, group, win) and onednn.usable():
         if group == 1 and stored_weights.suits_sound(x, win):
             return _biased(stored_weights.by_rows(x, w, win), b)
         return _library(x, w, b, group, win)
@@ -250,7 +250,8 @@ def _data_gradient(x: jax.Array, w: jax.Array, g: jax.Array, group: int, win: Wi
     ones = (1,) * len(sizes)
     back = replace(win, strides=ones, pads=tuple(zip(before, after, strict=True)), positions=sizes)
     spreads = group == 1 and set(win.strides) != {1} and w.shape[-2] < _MANY_TIMES * w.shape[-1]
-    if spreads or min(*before, *after) < 0 or not suits_library(g, turned, group, back):
+    suited = not spreads and min(*before, *after) >= 0 and suits_library(g, turned, group, back)
+    if not (suited and onednn.usable()):
         return pulled_back(lambda x: own(x, w, group, win), x, g)
     gaps = [(0, 0, s - 1) for s in win.strides]
     return correlation(lax.pad(g, np.zeros((), g.dtype), ((0, 0, 0), *gaps, (0, 0, 0))), turned, None, group, back)

@@ -171,7 +171,7 @@ def convolution_last(
     known = not any(map(is_symbolic_dim, x.shape)) and x.size and w.size
     if known and _is_byte(x) and _is_byte(w) and few_channels.suits(x, w, group, win):
         return few_channels.sum_of_terms(centred(x, x_zero), centred(w, w_zero), win)
-    if onednn.usable() and _is_byte(x) and _is_byte(w) and known:
+    if _is_byte(x) and _is_byte(w) and known and onednn.usable():
         return _in_bytes(np.uint8, x, w, x_zero, w_zero, group, win)
     return _own_convolution(x, w, x_zero, w_zero, group=group, win=win)
 

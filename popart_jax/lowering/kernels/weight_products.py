@@ -41,10 +41,13 @@ _MOST = 4_000_000
 
 def suits(x: Any, w: Any, group: int, win: Window) -> bool:
     """Whether the weight gradient of a convolution of x (N, ..., C) with w (..., C, M) is computed here."""
-    *kernel, channels, filters = w.shape
     places = x.shape[0] * math.prod(win.positions)
-    if group > 1 or places * w.size < _LEAST or not onednn.sums_products():
-        return False
+    many = group == 1 and places * w.size >= _LEAST
+    return many and _suits_sizes(x, w, places, win) and onednn.usable() and onednn.sums_products()
+
+
+def _suits_sizes(x: Any, w: Any, places: int, win: Window) -> bool:
+    *kernel, channels, filters = w.shape
     if _is_by_element(w.shape, win):
         return True
     if places < _MANY_PLACES or not _parts(x, win):

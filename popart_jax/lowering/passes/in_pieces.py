@@ -10,7 +10,7 @@ and 50, which multiply more for each byte, take 1.0.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -39,15 +39,15 @@ class Part:
     size: int
 
 
-def in_pieces(graph: ir.Graph, protected: Collection[str] = ()) -> bool:
+def in_pieces(graph: ir.Graph, protected: Collection[str], suits: Callable[[], bool]) -> None:
     """Rewrite a graph whose convolutions have channels last, in place; `protected` tensors stay in the main graph.
 
-    Returns whether anything changed.
+    Where there are such layers, `suits` says whether to.
     """
-    found = [part for start in graph.inputs if (part := _part(graph, start, protected)) is not None]
-    for part in found[:1]:
+    found = (part for start in graph.inputs if (part := _part(graph, start, protected)) is not None)
+    part = next(found, None)
+    if part is not None and suits():
         _rewrite(graph, part)
-    return bool(found)
 
 
 def _part(graph: ir.Graph, start: ir.Value, protected: Collection[str]) -> Part | None:
