@@ -43,8 +43,7 @@ def suits_order(x: Any, w: Any, group: int, win: Window) -> bool:
     least, most = (_MANY_OF_PLACES, _SOME_PLACES) if single else (_MANY_WEIGHTS, w.shape[-1])
     if group > 1 or not may_order_weights() or w.size < least or math.prod(places) > most:
         return False
-    fits = ordered_weights.is_filled(w) and ordered_weights.suits("float32", places, w)
-    return fits and ordered_weights.is_read_so("float32", places, w)
+    return ordered_weights.is_filled(w) and ordered_weights.is_read_so("float32", places, w)
 
 
 def has_few_places(x: Any, w: Any, win: Window) -> bool:

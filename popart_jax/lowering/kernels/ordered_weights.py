@@ -54,14 +54,20 @@ _read_so: dict[tuple[Any, Shape], bool] = {}
 
 def suits(kind: str, rows: Sequence[Any], w: Any) -> bool:
     """Whether data of this type, with these dimensions before the last, are multiplied so with weights (..., M)."""
-    known = not any(map(is_symbolic_dim, (*rows, *w.shape))) and w.size > 0
-    return known and 0 < math.prod(rows) <= _MOST_ROWS and onednn.usable() and _orders(kind)
+    return _may_be(rows, w) and _orders(kind)
 
 
 def is_read_so(kind: str, rows: Sequence[Any], w: Any) -> bool:
     """Whether the library reads them so; for weights that a program has as arguments, which it could not bring back."""
+    if not _may_be(rows, w) or (_found(kind) and not _orders(kind)):
+        return False
     *terms, columns = w.shape
     return _is_read_so(Shape(math.prod(rows), math.prod(terms), columns, kind))
+
+
+def _may_be(rows: Sequence[Any], w: Any) -> bool:
+    known = not any(map(is_symbolic_dim, (*rows, *w.shape))) and w.size > 0
+    return known and 0 < math.prod(rows) <= _MOST_ROWS and onednn.usable()
 
 
 def is_filled(w: Any) -> bool:
@@ -153,9 +159,18 @@ def has_long_vectors() -> bool:
     return _orders("float32")
 
 
-@cache
 def _orders(kind: str) -> bool:
     """Whether it has an order of its own for rows of this type; with many threads it has another for some shapes."""
+    return any(_found(kind)) or _orders_some(kind)
+
+
+def _found(kind: str) -> list[bool]:
+    """Of the shapes that were tried until now."""
+    return [read for (_, shape), read in [*_read_so.items()] if shape.kind == kind]
+
+
+@cache
+def _orders_some(kind: str) -> bool:
     return any(_tried([Shape(rows, 256, 320, kind) for rows in (1, 16, 256)]))
 
 
