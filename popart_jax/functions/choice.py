@@ -37,6 +37,9 @@ Trainable: TypeAlias = "str | re.Pattern[str] | Callable[..., bool] | Iterable[s
 
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"  # PyTorch's exporter, torch.onnx.export(dynamo=True)
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
+_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+_PARAMETER = re.compile(r": PARAMETER target='([^']*)'")
+"""A line of that signature, which lists all parameters, also those that were folded away."""
 _GENERATED = re.compile(  # the last three: operands and constants of TensorFlow's formulas, results of PyTorch's
     r"(val|const|constant|scalar_tensor)[_\w]*\d*$|.*::.*|\d+$|.*/(x|y|(const|cast)(_\d+)?)(:0)?$"
     r"|ConstantFolding/.*|/.*_output_\d+$",
@@ -89,17 +92,32 @@ class Choice:
     frozen: Mapping[str, str] = field(default_factory=dict[str, str])  # all other tensors, with the reason
 
 
-def choose(
-    stored: Mapping[str, Stored], opsets: Mapping[str, int], trainable: Trainable | None, producer: str | None = None
-) -> Choice:
-    """Select parameters and state among the `stored_floats` of a model with these opsets, which `producer` wrote.
+@dataclass(frozen=True)
+class _Origin:
+    """What a file says of who wrote it, and of what."""
+
+    opsets: Mapping[str, int]
+    # whether the exporter notes what is a parameter; the parameters, None where they are not listed
+    noted: bool
+    parameters: frozenset[str] | None
+    formulas: bool  # whether one of `_CONVERTERS` wrote it
+
+    @classmethod
+    def of(cls, model: ir.Model, stored: Mapping[str, Stored]) -> _Origin:
+        listed = model.graph.metadata_props.get(_SIGNATURE)
+        parameters = None if listed is None else frozenset(_PARAMETER.findall(listed))
+        noted = any(_KIND in one.metadata for one in stored.values())
+        return cls(model.opset_imports, noted, parameters, model.producer_name in _CONVERTERS)
+
+
+def choose(stored: Mapping[str, Stored], model: ir.Model, trainable: Trainable | None) -> Choice:
+    """Select parameters and state among the `stored_floats` of a model, as it was read.
 
     `trainable` is names, patterns with ``*``, compiled regular expressions, or a predicate of name and array, or of the
     name alone; None: the default. Raises popart_exception where a name or pattern matches no stored tensor.
     """
-    noted = any(_KIND in one.metadata for one in stored.values())
-    formulas = producer in _CONVERTERS
-    reasons = {name: _reason(one, opsets, noted, formulas) for name, one in stored.items()}
+    origin = _Origin.of(model, stored)
+    reasons = {name: _reason(one, origin) for name, one in stored.items()}
     state = tuple(name for name, reason in reasons.items() if reason == _STATE)
     if trainable is None:
         chosen = tuple(name for name, reason in reasons.items() if not reason)
@@ -118,11 +136,9 @@ _SETTINGS = {"Clip": "the limit of a Clip", "Dropout": "the ratio of a Dropout"}
 """Reasons for operands after the first, by operator, that are not weights."""
 
 
-def _reason(one: Stored, opsets: Mapping[str, int], noted: bool, formulas: bool) -> str:
-    """Why a tensor is not a parameter; '' if it is one.
-
-    `noted`: the exporter notes what is a parameter. `formulas`: the file is of one of `_CONVERTERS`.
-    """
+def _reason(one: Stored, origin: _Origin) -> str:
+    """Why a tensor is not a parameter; '' if it is one."""
+    opsets = origin.opsets
     if CONSTANT in one.metadata:
         return "a constant, said who built the model"
     if _WRITTEN_OUT.fullmatch(one.value.name or "") and QUANTISED not in one.metadata:
@@ -142,15 +158,15 @@ def _reason(one: Stored, opsets: Mapping[str, int], noted: bool, formulas: bool)
         return ""
     if kind is not None:
         return "a buffer or a constant, says the exporter"
-    if _is_folded_formula(one):
+    if _is_folded_formula(one, origin.parameters):
         return "worked out from no weight, says the exporter"
     if uses and all(_starts(node, at, opsets) for node, at in uses) and not np.any(one.tensor.numpy()):
         return "the zeros that a recurrent layer starts from"
-    if not len(one.tensor.shape) and (noted or _FOLDED in one.metadata or is_generated(one.name)):
+    if not len(one.tensor.shape) and (origin.noted or _FOLDED in one.metadata or is_generated(one.name)):
         return "a number of a formula"
     if one.tensor.size == 1 and (_PADDLE.fullmatch(one.name) or _WORKED_OUT.fullmatch(one.name)):
         return "a number of a formula"
-    if _JAX2ONNX.fullmatch(one.name) or (formulas and _is_round(one.tensor)):
+    if _JAX2ONNX.fullmatch(one.name) or (origin.formulas and _is_round(one.tensor)):
         return "a number of a formula"
     return "a mask" if _is_mask(one.tensor) else ""
 
@@ -183,9 +199,14 @@ def _is_quantisation(node: ir.Node, at: int, opsets: Mapping[str, int]) -> bool:
     return "scale" in name or "zero_point" in name
 
 
-def _is_folded_formula(one: Stored) -> bool:
-    """Whether the exporter computed a tensor from steps, tables and shapes of inputs only, so from no weight."""
+def _is_folded_formula(one: Stored, parameters: frozenset[str] | None) -> bool:
+    """Whether the exporter computed a tensor from steps, tables and shapes only, so from no weight.
+
+    Files that do not list the parameters leave it to the names: steps have those of operations, weights of modules.
+    """
     sources = re.findall(r"'([^']*)'", one.metadata.get(_FOLDED, ""))
+    if parameters is not None:
+        return bool(sources) and parameters.isdisjoint(sources)
     graph = one.value.graph
     shaped = set[str | None]() if graph is None else {v.name for v in graph.inputs} - graph.initializers.keys()
     return bool(sources) and all(s in shaped or _STEP.fullmatch(s) or _TABLE.fullmatch(s) for s in sources)

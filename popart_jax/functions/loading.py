@@ -112,7 +112,7 @@ def to_jax(
     if straight_through:
         open_weights(loaded)
     stored = stored_floats(loaded)
-    choice = choose(stored, loaded.opset_imports, trainable, loaded.producer_name)
+    choice = choose(stored, loaded, trainable)
     ready(loaded)
     ensure_outputs(loaded)
     graph = loaded.graph

@@ -20,7 +20,9 @@ def inference_model(model: ModelLike, outputs: Sequence[str] = ()) -> bytes:
     """The part of a model that leads to `outputs`, for other ONNX runtimes.
 
     Losses, labels and optimizer state that do not lead there are removed, and so are node attributes that only PopART
-    reads (IPU, pipeline stage, ...). Tensors that PopART packs in its own way (halves, small integers) are written as
+    reads (IPU, pipeline stage, ...). Batch normalisation takes its running statistics, and Dropout drops nothing, also
+    where the file has them as in training, unless what they give beside their result, or a switch of the caller, is
+    asked for. Tensors that PopART packs in its own way (halves, small integers) are written as
     ONNX defines them. Operators of the domain ``ai.graphcore`` are replaced by ONNX operators where these exist
     (`unknown_elsewhere` names the others).
 
@@ -48,7 +50,8 @@ def served_model(model: ModelLike, outputs: Sequence[str] = ()) -> ir.Model:
     """As `inference_model`, with an `onnx_ir` model as result."""
     loaded = load(model)
     ensure_outputs(loaded)
-    select_outputs(loaded, outputs or [v.name or "" for v in loaded.graph.outputs])
+    wanted = outputs or [v.name or "" for v in loaded.graph.outputs]
+    select_outputs(loaded, wanted)
     for value in loaded.graph.initializers.values():
         if isinstance(value.const_value, StoredTensor):
             value.const_value = ir.Tensor(value.const_value.numpy(), name=value.name)
@@ -57,9 +60,11 @@ def served_model(model: ModelLike, outputs: Sequence[str] = ()) -> ir.Model:
         loaded.opset_imports[""] = _OPSET
     opset = loaded.opset_imports[""]
     for node in nodes:
+        _infer(node, opset)
         _drop_placement(node)
         _name_hidden_size(node)
         write_standard(node, opset)
+    select_outputs(loaded, wanted)  # without switches that nobody reads now
     RemoveUnusedOpsetsPass()(loaded)
     return loaded
 
@@ -68,6 +73,27 @@ def unknown_elsewhere(model: ir.Model) -> list[str]:
     """Operators of PopART's domains in a model, by domain and name."""
     nodes = every_node(model.graph)
     return sorted({f"{n.domain}.{n.op_type}" for n in nodes if n.domain.startswith("ai.graphcore")})
+
+
+def _infer(node: ir.Node, opset: int) -> None:
+    """Make batch normalisation and Dropout compute as in inference.
+
+    Up to opset 6 an attribute says how they compute, then for batch normalisation, up to opset 13, the number of
+    results.
+    """
+    further = [v for v in node.outputs[1:] if v.uses() or v.is_graph_output()]
+    if node.domain not in ("", "ai.onnx") or node.op_type not in ("BatchNormalization", "Dropout") or further:
+        return
+    if (node.version or opset) <= _LAST_WITH_ATTRIBUTE:
+        node.attributes["is_test"] = ir.AttrInt64("is_test", 1)
+    node.resize_outputs(1)
+    node.attributes.pop("training_mode", None)
+    switch = node.inputs[2] if node.op_type == "Dropout" and len(node.inputs) > 2 else None
+    if switch is not None and ir.convenience.get_const_tensor(switch) is not None:
+        node.resize_inputs(2)
+
+
+_LAST_WITH_ATTRIBUTE = 6
 
 
 def _drop_placement(node: ir.Node) -> None:

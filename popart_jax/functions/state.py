@@ -13,16 +13,14 @@ _OUTPUTS_BEFORE = 5
 def update_statistics(model: ir.Model, state: Collection[str]) -> dict[str, str]:
     """Make batch normalisations use batch statistics and return the updated running ones, in place.
 
-    Functions are inlined, and `state` names the running statistics, initializers of the main graph. Returns for each of
-    them the tensor with its new value.
+    Functions are inlined, and `state` names the running statistics, initializers of the main graph. In a file in which
+    some layers train, those that do not are frozen, and stay so. Returns for each of the others' statistics the tensor
+    with its new value.
     """
     updated: dict[str, ir.Value] = {}
-    for node in model.graph:
-        if node.op_type != "BatchNormalization" or node.domain not in ("", "ai.onnx"):
-            continue
-        names = [v.name if v is not None else None for v in node.inputs[3:5]]
-        if len(names) < 2 or not any(n in state for n in names):
-            continue
+    layers = [node for node in model.graph if any(name in state for name in _statistics(node))]
+    for node in [n for n in layers if n.attributes.get_int("training_mode", 0)] or layers:
+        names = _statistics(node)
         opset = node.version or model.opset_imports.get("", 1)
         if opset >= _BATCH_STATISTICS_ATTRIBUTE:
             node.attributes["training_mode"] = ir.AttrInt64("training_mode", 1)
@@ -41,3 +39,10 @@ def update_statistics(model: ir.Model, state: Collection[str]) -> dict[str, str]
                     node.replace_input_with(3 + i, updated[name])
                 updated[name] = node.outputs[i + 1]
     return {name: value.name or "" for name, value in updated.items()}
+
+
+def _statistics(node: ir.Node) -> list[str | None]:
+    """Names of a batch normalisation's running mean and variance; empty for other nodes."""
+    if node.op_type != "BatchNormalization" or node.domain not in ("", "ai.onnx"):
+        return []
+    return [v.name if v is not None else None for v in node.inputs[3:5]]

@@ -213,6 +213,30 @@ def test_what_an_exporter_worked_out_is_a_weight_if_it_came_from_one(sources: st
     assert ("table" in popart.to_jax(model)[1]) is kept
 
 
+@pytest.mark.parametrize(
+    ("sources", "kept"),
+    [
+        ("['photo', 'ones_like', 'val_1']", False),  # an input, by its name before `input_names`
+        ("['gelu', 'val_4', 'val_5']", False),  # the ones of a layer norm without weights
+        ("['softmax', 'val_15', 'zeros']", False),
+        ("['rope.table', 'cos']", False),  # a buffer
+        ("['cls_token', 'val_10']", True),
+        ("['mul', 'val_10']", True),  # a weight with the name of a step
+    ],
+)
+def test_an_exporter_that_lists_the_parameters_says_what_came_from_one(sources: str, kept: bool) -> None:
+    text = f"<{HEAD}> g(float[2,2] x) => (float[2,2] y) {{ a = MatMul(x, w) y = Add(a, table) }}"
+    model = parse(text, array("w", 2, 2), array("table", 2, 2))
+    info = onnx.helper.make_tensor_value_info("table", onnx.TensorProto.FLOAT, [2, 2])
+    info.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=sources)
+    model.graph.value_info.append(info)
+    listed = ["p_w: PARAMETER target='w'", "p_cls_token: PARAMETER target='cls_token'", "p_mul: PARAMETER target='mul'"]
+    listed += ["b_rope_table: BUFFER target='rope.table' persistent=False", "photo: USER_INPUT"]
+    key = "pkg.torch.export.ExportedProgram.graph_signature"
+    model.graph.metadata_props.add(key=key, value="\n# inputs\n" + "\n".join(listed))
+    assert ("table" in popart.to_jax(model)[1]) is kept
+
+
 MLP = parse(
     f"<{HEAD}> g(float[N,3] x) => (float[N,2] y) {{ a = Gemm(x, w1, b1) b = Relu(a) y = Gemm(b, w2, b2) }}",
     array("w1", 3, 4), array("b1", 4), array("w2", 4, 2), array("b2", 2),

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import onnx
 import pytest
 
 import popart_jax as popart
@@ -142,3 +143,46 @@ def test_the_command_names_what_has_no_form(tmp_path, capsys):
         "other runtimes do not know ai.graphcore.ReduceMedian: ONNX has no words for them; --output says what to keep\n"
     )
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize(
+    ("opset", "norm", "drop"),
+    [
+        (15, "n, m1, v1 = BatchNormalization<training_mode=1>(x, s, b, m, v)", "d, mask = Dropout(n, , on)"),
+        (13, "n, m1, v1, m2, v2 = BatchNormalization(x, s, b, m, v)", "d = Dropout(n, half, on)"),
+        (9, "n, m1, v1, m2, v2 = BatchNormalization(x, s, b, m, v)", "d, mask = Dropout<ratio=0.5>(n)"),
+    ],
+)
+def test_layers_of_a_file_that_trains_are_served_as_in_inference(opset, norm, drop):
+    text = f'<ir_version: 8, opset_import: ["": {opset}]> g(float[4, 3] x) => (float[4, 3] d) {{ {norm} {drop} }}'
+    model = onnx.parser.parse_model(text)
+    of_batch_norm = {"s": [1, 2, 3], "b": [0, 1, 0], "m": [1, 0, -1], "v": [1, 4, 2]}
+    scale, bias, mean, variance = (np.array(of_batch_norm[n], np.float32) for n in "sbmv")
+    stored = {"s": scale, "b": bias, "m": mean, "v": variance, "half": np.float32(0.5), "on": np.bool_(True)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(v), n) for n, v in stored.items())
+    served = inference_model(model)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    (found,) = elsewhere(served, x=x)
+    np.testing.assert_allclose(found, scale * (x - mean) / np.sqrt(variance + 1e-5) + bias, rtol=1e-5)
+    assert "on" not in load(served).graph.initializers
+
+
+def test_what_else_is_asked_of_a_layer_that_trains_stays():
+    text = """<ir_version: 8, opset_import: ["": 15]> g(float[4, 3] x, bool on) => (float[4, 3] d, float[3] m1) {
+        n, m1, v1 = BatchNormalization<training_mode=1>(x, s, b, m, v)
+        d = Dropout(n, , on)
+    }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.ones(3, np.float32), n) for n in "sbmv")
+    served = load(inference_model(model)).graph
+    assert [node.attributes.get_int("training_mode", 0) for node in served] == [1, 0]
+    assert [v.name for v in served.inputs] == ["x", "on"]
+
+
+def test_old_files_say_so_by_an_attribute():
+    body = "n, m1, v1, m2, v2 = BatchNormalization<is_test=0>(x, s, b, m, v) d = Dropout<is_test=0>(n)"
+    text = f'<ir_version: 3, opset_import: ["": 6]> g(float[4, 3] x) => (float[4, 3] d) {{ {body} }}'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.ones(3, np.float32), n) for n in "sbmv")
+    nodes = [*load(inference_model(model)).graph]
+    assert [(node.attributes.get_int("is_test", 0), len(node.outputs)) for node in nodes] == [(1, 1), (1, 1)]

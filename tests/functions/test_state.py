@@ -139,3 +139,21 @@ def test_statistics_that_an_exporter_merged_with_weights_are_apart(split: bool, 
     fn.save(tmp_path / "out.onnx", params, state)
     (served,) = onnxruntime.InferenceSession(tmp_path / "out.onnx").run(None, {"x": x})
     np.testing.assert_allclose(fn({**params, **state}, x)["y"], np.asarray(served), rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_that_the_file_has_frozen_beside_others_stays_so() -> None:
+    """As `torch.onnx.export(training=TrainingMode.PRESERVE)` writes networks whose first layers are in `eval` mode."""
+    text = """<ir_version: 8, opset_import: ["": 15]> g(float[6, 3] x) => (float[6, 3] y) {
+        a = BatchNormalization<training_mode=0>(x, s, o, mean1, var1)
+        y, mean, var = BatchNormalization<training_mode=1, momentum=0.5>(a, s, o, mean2, var2)
+    }"""
+    model = onnx.parser.parse_model(text)
+    for name, value in {"s": 2, "o": 1, "mean1": 3, "var1": 4, "mean2": 0, "var2": 1}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.full(3, value, np.float32), name))
+    fn, params = popart.to_jax(model)
+    x = RNG.normal(size=(6, 3)).astype(np.float32)
+    out, new = fn(params, x, state=fn.initial_state, training=True)
+    a = 2 * (x - 3) / np.sqrt(4 + 1e-5) + 1
+    np.testing.assert_allclose(out["y"], 2 * (a - a.mean(0)) / np.sqrt(a.var(0) + 1e-5) + 1, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(new["mean1"], np.full(3, 3, np.float32))
+    np.testing.assert_allclose(new["mean2"], a.mean(0) / 2, rtol=1e-5)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ from sklearn import svm, tree
 from sklearn.datasets import make_classification
 
 from popart_jax import backend, popart_exception, to_jax
+from popart_jax.ops.ml.trees import by_node_ids
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(40, 6)).astype(np.float32)
@@ -130,6 +132,39 @@ def test_svm_regressor() -> None:
 def test_linear_classifier(transform: str, classes: int) -> None:
     check("LinearClassifier", X, 2, coefficients=RNG.normal(size=6 * classes).tolist(), intercepts=RNG.normal(size=classes).tolist(),
           classlabels_strings=list("abc")[:classes], post_transform=transform)  # fmt: skip
+
+
+def test_intercepts_say_how_many_classes_a_linear_classifier_has() -> None:
+    """ONNX Runtime's own example, logreg_iris.onnx, has coefficients that nothing reads."""
+    intercepts = RNG.normal(size=3).tolist()
+    check(
+        "LinearClassifier",
+        X,
+        2,
+        coefficients=RNG.normal(size=36).tolist(),
+        intercepts=intercepts,
+        classlabels_ints=[0, 1, 2],
+    )
+    short = model("LinearClassifier", X, 2, coefficients=[1.0] * 17, intercepts=intercepts, classlabels_ints=[0, 1, 2])
+    with pytest.raises(
+        popart_exception, match="3 intercepts and rows of 6 numbers need 18 coefficients; the node has 17"
+    ):
+        backend.prepare(short).run({"x": X})
+
+
+def test_a_forest_of_many_trees_is_made_in_a_moment() -> None:
+    """Its time once grew with trees times nodes: minutes for these."""
+    count = 40_000
+    names = {"treeids": np.repeat(np.arange(count), 3), "nodeids": np.tile([0, 1, 2], count)}
+    names |= {"truenodeids": np.tile([1, 0, 0], count), "falsenodeids": np.tile([2, 0, 0], count)}
+    rest = {"modes": ["BRANCH_LEQ", "LEAF", "LEAF"] * count, "featureids": [0] * 3 * count, "values": [0.5] * 3 * count}
+    given = {**names, **rest, "missing": (), "values_as_tensor": None}
+    leaf = names["treeids"], names["nodeids"], [0] * 3 * count, np.ones(3 * count)
+    started = time.process_time()
+    forest = by_node_ids(given, leaf, 1)
+    assert time.process_time() - started < 10
+    assert forest.roots.tolist() == [*range(0, 3 * count, 3)]
+    assert forest.yes[:3].tolist() == [1, 1, 2]
 
 
 def test_linear_regressor() -> None:

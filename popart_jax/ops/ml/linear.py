@@ -37,10 +37,19 @@ def linear_classifier(
     x: Array, /, *, classlabels_ints: Sequence[int] = (), classlabels_strings: Sequence[str] = (),
     coefficients: Sequence[float], intercepts: Sequence[float] = (), multi_class: int = 0, post_transform: str = "NONE",
 ) -> tuple[Any, Array]:  # fmt: skip
-    """One row of coefficients per class; with two classes and a single row, the first class gets the negated score."""
+    """One row of coefficients per class; with two classes and a single row, the first class gets the negated score.
+
+    As in ONNX Runtime, the intercepts say how many classes there are, and further coefficients are not read.
+    """
     x = floating(jnp.asarray(x)).reshape(-1, np.shape(x)[-1])
     labels = classlabels_ints or classlabels_strings
-    scores = _product(x, coefficients, intercepts, len(coefficients) // x.shape[1])
+    rows = len(intercepts) or len(coefficients) // x.shape[1]
+    if len(coefficients) < rows * x.shape[1]:
+        raise popart_exception(
+            f"LinearClassifier: {rows} intercepts and rows of {x.shape[1]} numbers need {rows * x.shape[1]} "
+            f"coefficients; the node has {len(coefficients)}"
+        )
+    scores = _product(x, coefficients[: rows * x.shape[1]], intercepts, rows)
     if scores.shape[1] == 1 and len(labels) == 2:
         scores = jnp.concatenate([-scores, scores], 1)
     final = post(scores, post_transform).astype(jnp.float32)

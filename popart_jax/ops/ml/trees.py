@@ -100,16 +100,34 @@ def _first(*candidates: Any) -> np.ndarray | None:
     return next((np.asarray(c) for c in candidates if c is not None and np.size(c)), None)
 
 
-class _Places(dict[tuple[int, int], int]):
-    """Rows of nodes by tree and node number."""
+class _Places:
+    """Rows of nodes by tree and node number; files have millions of them."""
 
-    def __init__(self, names: Sequence[tuple[int, int]]) -> None:
-        super().__init__((name, i) for i, name in enumerate(names))
+    def __init__(self, trees: Sequence[int], nodes: Sequence[int]) -> None:
+        self._names = np.stack([np.asarray(trees, np.int64), np.asarray(nodes, np.int64)], 1)
+        self._order = np.lexsort(self._names.T[::-1])
+        self._sorted = _pairs(self._names[self._order])
 
-    def __missing__(self, name: tuple[int, int]) -> int:
-        tree, node = name
-        there = sorted(n for t, n in self if t == tree)
-        raise popart_exception(f"tree ensemble: no node {node} in tree {tree}, whose nodes are {there[:_SHOWN]}")
+    @property
+    def roots(self) -> np.ndarray:
+        """The first node of each tree, in the order of the file."""
+        return np.sort(np.unique(self._names[:, 0], return_index=True)[1])
+
+    def __call__(self, trees: Sequence[int], nodes: Sequence[int]) -> np.ndarray:
+        """Rows of these nodes; popart_exception where there is none."""
+        names = np.stack([np.asarray(trees, np.int64), np.asarray(nodes, np.int64)], 1)
+        rows = self._order[np.searchsorted(self._sorted, _pairs(names), "right") - 1]
+        missing = np.flatnonzero((self._names[rows] != names).any(1))
+        if len(missing):
+            tree, node = names[missing[0]].tolist()
+            there = np.sort(self._names[self._names[:, 0] == tree, 1])[:_SHOWN].tolist()
+            raise popart_exception(f"tree ensemble: no node {node} in tree {tree}, whose nodes are {there}")
+        return rows
+
+
+def _pairs(names: np.ndarray) -> np.ndarray:
+    """Rows of two numbers as one number each, which sort like them."""
+    return np.ascontiguousarray(names).view([("tree", np.int64), ("node", np.int64)])[:, 0]
 
 
 _SHOWN = 20
@@ -125,32 +143,35 @@ def by_node_ids(
 
     `join` makes one weight of two that a leaf has for the same target.
     """
-    names = list(zip(nodes["treeids"], nodes["nodeids"], strict=True))
-    place = _Places(names)
+    place, count = _Places(nodes["treeids"], nodes["nodeids"]), len(nodes["nodeids"])
     mode = np.asarray([_MODES.index(m) for m in nodes["modes"]], np.int32)
-    own = np.arange(len(names))
-    ways = [
-        np.asarray(
-            [
-                i if m == _LEAF else place[t, to]
-                for i, (t, to, m) in enumerate(zip(nodes["treeids"], ids, mode, strict=True))
-            ]
-        )
-        for ids in (nodes["truenodeids"], nodes["falsenodeids"])
-    ]
-    roots = [int(own[np.asarray(nodes["treeids"]) == t][0]) for t in dict.fromkeys(nodes["treeids"])]
-    weights, voting = np.zeros((len(names), targets)), np.zeros((len(names), targets), bool)
-    for tree, node, target, weight in zip(*leaf, strict=True):
-        at = place[tree, node], target
-        weights[at] = join(weights[at], weight) if voting[at] else weight
-        voting[at] = True
-    missing = nodes["missing"] or np.zeros(len(names))
+    trees, inner = np.asarray(nodes["treeids"], np.int64), mode != _LEAF
+    ways = [np.arange(count), np.arange(count)]
+    for way, ids in zip(ways, (nodes["truenodeids"], nodes["falsenodeids"]), strict=True):
+        way[inner] = place(trees[inner], np.asarray(ids, np.int64)[inner])
+    weights, voting = _votes(place(*leaf[:2]), *leaf[2:], (count, targets), join)
+    missing = nodes["missing"] or np.zeros(count)
     values = _first(nodes["values_as_tensor"], nodes["values"])
     assert values is not None
     return Forest(
         np.asarray(nodes["featureids"], np.int32), values, mode, ways[0], ways[1], np.asarray(missing, bool),
-        np.zeros((len(names), 0)), np.asarray(roots), weights, voting,
+        np.zeros((count, 0)), place.roots, weights, voting,
     )  # fmt: skip
+
+
+def _votes(
+    nodes: np.ndarray, targets: Any, given: Any, shape: tuple[int, int], join: Callable[[float, float], float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights by node and target, and whether there is one."""
+    weights, voting = np.zeros(shape), np.zeros(shape, bool)
+    at = (nodes, np.asarray(targets, np.int64))
+    first = np.unique(np.ravel_multi_index(at, shape), return_index=True)[1]
+    weights[at[0][first], at[1][first]] = np.asarray(given)[first]
+    voting[at] = True
+    for i in np.setdiff1d(np.arange(len(nodes)), first).tolist():
+        once_more = nodes[i], targets[i]
+        weights[once_more] = join(weights[once_more], given[i])
+    return weights, voting
 
 
 def _joined(aggregate: str, targets: int) -> Callable[[float, float], float]:

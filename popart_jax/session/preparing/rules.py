@@ -52,6 +52,6 @@ class Picked:
             return {}
         patterns = None if asked is None else [p.strip() for p in asked.split(",") if p.strip()]
         stored = stored_floats(model)
-        choice = choose(stored, model.opset_imports, patterns, model.producer_name)
+        choice = choose(stored, model, patterns)
         self.frozen = frozenset({*choice.frozen, *choice.state})
         return {name: stored[name] for name in choice.trainable}
