@@ -205,3 +205,39 @@ def test_a_training_step_updates_the_statistics_of_batch_normalisation(asked: di
     np.testing.assert_allclose(held["mean"], 0.75 + 0.25 * x.mean(0), rtol=1e-5)
     np.testing.assert_allclose(held["var"], 0.75 + 0.25 * x.var(0), rtol=1e-5)
     assert not np.allclose(held["s"], ones)
+
+
+def test_a_layer_that_is_applied_twice_updates_its_statistics_twice(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g(float[4,3] x) => (float[4,3] y) { h = Mul(x, k) '
+        "p, m1, v1 = BatchNormalization<training_mode = 1, momentum = 0.75>(x, s, c, mean, var) "
+        "q, m2, v2 = BatchNormalization<training_mode = 1, momentum = 0.75>(h, s, c, mean, var) y = Add(p, q) }"
+    )
+    for name, value in {"k": 3, "s": 1, "c": 0, "mean": 1, "var": 1}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.full(3, value, np.float32), name))
+    builder = popart.Builder(model.SerializeToString())
+    session = prepared(builder, builder.aiGraphcore.l1loss(["y"], 0.1), trainable="s,c")
+    x = np.ascontiguousarray(X[:, :, 0, 0])
+    session.run(popart.PyStepIO({"x": x}, session.initAnchorArrays()))
+    session.modelToHost(str(tmp_path / "out.onnx"))
+    held = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(tmp_path / "out.onnx").graph.initializer}
+    np.testing.assert_allclose(held["mean"], 0.75 * (0.75 + 0.25 * x.mean(0)) + 0.25 * 3 * x.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(held["var"], 0.75 * (0.75 + 0.25 * x.var(0)) + 0.25 * 9 * x.var(0), rtol=1e-5)
+
+
+def test_weights_in_a_loop_whose_results_are_a_sequence_are_said_not_to_be_trained(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As PyTorch's exporter writes an EmbeddingBag."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g(float[2,3] x) => (float[2,3] y) { none = SequenceEmpty() '
+        "all = Loop(two, , none) <body = b(int64 i, bool go, seq(float[2,3]) into) => (bool on, seq(float[2,3]) out) "
+        "{ on = Identity(go) h = Mul(x, w) out = SequenceInsert(into, h) }> y = ConcatFromSequence<axis = 0>(all) }"
+    )
+    held = {"two": np.array(2, np.int64), "w": np.ones(3, np.float32)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in held.items())
+    builder = popart.Builder(model.SerializeToString())
+    with caplog.at_level("WARNING"):
+        prepared(builder, builder.aiGraphcore.l1loss(["y"], 0.1))
+    assert "Loop has no gradient in PopART" in caplog.text
+    assert "are not trained: 'w'." in caplog.text

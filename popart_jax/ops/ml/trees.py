@@ -113,7 +113,7 @@ class _Places:
         """The first node of each tree, in the order of the file."""
         return np.sort(np.unique(self._names[:, 0], return_index=True)[1])
 
-    def __call__(self, trees: Sequence[int], nodes: Sequence[int]) -> np.ndarray:
+    def __call__(self, trees: Sequence[int] | np.ndarray, nodes: Sequence[int] | np.ndarray) -> np.ndarray:
         """Rows of these nodes; popart_exception where there is none."""
         names = np.stack([np.asarray(trees, np.int64), np.asarray(nodes, np.int64)], 1)
         rows = self._order[np.searchsorted(self._sorted, _pairs(names), "right") - 1]
@@ -163,7 +163,8 @@ def _votes(
     nodes: np.ndarray, targets: Any, given: Any, shape: tuple[int, int], join: Callable[[float, float], float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights by node and target, and whether there is one."""
-    weights, voting = np.zeros(shape), np.zeros(shape, bool)
+    weights: Any = np.zeros(shape)
+    voting = np.zeros(shape, bool)
     at = (nodes, np.asarray(targets, np.int64))
     first = np.unique(np.ravel_multi_index(at, shape), return_index=True)[1]
     weights[at[0][first], at[1][first]] = np.asarray(given)[first]

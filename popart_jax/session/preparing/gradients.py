@@ -31,13 +31,14 @@ _LOSSES_OF_ANY_TYPE = frozenset({"IdentityLoss", "L1"})
 
 
 def with_gradient(program: Program, loss: str, types: Mapping[str, Type], request: Request) -> frozenset[str]:
-    """Tensors of the main graph from which a differentiable path leads to the loss; none passes between replicas.
+    """Values of the main graph from which a differentiable path leads to the loss; none passes between replicas.
 
-    An integer loss has gradients as any other (supplement 5.2); only a Cast of integers has none. A path across an
-    operator without gradient that PopART refuses to train through raises popart_exception.
+    Sequences and optionals, through which gradients pass, are among them. An integer loss has gradients as any other
+    (supplement 5.2); only a Cast of integers has none. A path across an operator without gradient that PopART refuses
+    to train through raises popart_exception.
     """
     reached = _reached(names(program.graph)[loss], program.graph, types, program, request)
-    return frozenset(name for v in reached if (name := v.name) and name in types)
+    return frozenset(name for v in reached if (name := v.name))
 
 
 def _reached(
@@ -96,7 +97,7 @@ def warn_of_untrained(
 
 def gradient_types(graph: ir.Graph, tensors: Iterable[str], types: Mapping[str, Type]) -> dict[str, Type]:
     """Types of the tensors' gradients: their own, except that a Scatter's updates have the shape of the indices."""
-    found = {tensor: types[tensor] for tensor in tensors}
+    found = {tensor: types[tensor] for tensor in tensors if tensor in types}
     for node in graph:
         if node.op_type not in ("Scatter", "ScatterElements") or len(node.inputs) < 3:
             continue
@@ -190,18 +191,34 @@ def check_loss(graph: ir.Graph, loss: str, types: Mapping[str, Type]) -> None:
 
 
 def copied_variables(graph: ir.Graph, training: bool) -> dict[str, str]:
-    """Variables that take the value of another tensor: batch norm statistics and targets of copyvarupdate."""
+    """Variables that take the value of another tensor: batch norm statistics and targets of copyvarupdate.
+
+    A layer that is applied twice updates its statistics twice: the second time, in this graph, those of the first.
+    """
     copies: dict[str, str] = {}
+    known = names(graph)
     for node in graph:
         pairs: tuple[tuple[ir.Value | None, ir.Value | None], ...] = ()
         if node.op_type == "CopyVarUpdate":
             pairs = ((node.inputs[0], node.inputs[1]),)
         elif node.op_type == "BatchNormalization" and training and _trains_statistics(node):
             pairs = tuple(zip(node.inputs[3:5], node.outputs[1:3], strict=False))
+            pairs = tuple((_updated_first(target), source) for target, source in pairs)
+            for at, (target, _) in enumerate(pairs, 3):
+                if target is not None and target.name in copies:
+                    node.replace_input_with(at, known[copies[target.name]])
         for target, source in pairs:
             if target is not None and source is not None and target.name in graph.initializers:
                 copies[target.name or ""] = source.name or ""
     return copies
+
+
+def _updated_first(statistic: ir.Value | None) -> ir.Value | None:
+    """The variable that a layer applied before has updated to this value; the value itself without such."""
+    node = None if statistic is None else statistic.producer()
+    if statistic is None or node is None or node.op_type != "BatchNormalization":
+        return statistic
+    return _updated_first(node.inputs[2 + node.outputs.index(statistic)])
 
 
 def _trains_statistics(node: ir.Node) -> bool:
