@@ -28,6 +28,8 @@ Cell = Callable[..., tuple[Any, jax.Array]]
 Pull = Callable[..., Any]
 Dot = Callable[[int, jax.Array], jax.Array]
 Direction = Callable[[int, Array, Any, bool, Any], tuple[Any, jax.Array]]
+Product = tuple[Callable[[Any, Any], jax.Array], Any]
+"""``function(data, parameters)``, data (..., K) times weights (K, M), and the parameters that have gradients."""
 
 
 class Projected(NamedTuple):
@@ -305,36 +307,43 @@ def lstm_steps(
     x: Array, w: Array, r: Array, b: Array | None, sequence_lens: Array | None, initial_h: Array | None,
     initial_c: Array | None, p: Array | None, *, activations: Sequence[str], activation_alpha: Sequence[float],
     activation_beta: Sequence[float], clip: float | None, direction: str, hidden_size: int | None, input_forget: int,
-    layout: int = 0, state_transform: Activation | None = None,
+    layout: int = 0, products: Sequence[tuple[Product, Product]] = (),
 ) -> tuple[jax.Array, ...]:  # fmt: skip
-    """Outputs and last states of all directions; recurrent products read `state_transform` of the hidden state."""
+    """Outputs and last states of all directions.
+
+    `products`, by direction with the input and with the hidden state, take the place of those with `w` and `r`, of
+    which only the sizes are read then.
+    """
     _check_hidden(hidden_size, r)
     dirs, hidden = r.shape[0], r.shape[2]
     functions = _functions(activations, ("Sigmoid", "Tanh", "Tanh"), dirs, activation_alpha, activation_beta)
     usual = [name.lower() for name in activations] in ([], ["sigmoid", "tanh", "tanh"] * dirs)
-    ordinary = usual and p is None and clip is None and not input_forget and state_transform is None
+    ordinary = usual and p is None and clip is None and not input_forget and not products
 
     def one(d: int, x: Array, state: Any, reverse: bool, mask: Any):
         bias = None if b is None else sum(_halves(b, d))
+        peepholes = None if p is None else p[d].reshape(3, hidden)
+        cell = lstm_cell(functions[d], clip, bool(input_forget))
+        if products:
+            (times_w, of_w), (times_r, of_r) = products[d]
+            by_product, projected = partial(_by_product, times_r, cell), Projected(times_w(x, of_w), bias)
+            return recur(by_product, reverse, (peepholes, of_r), [], state, projected, mask)
         projected = project(x, w[d], bias)
         if ordinary:
             return lstm_scan(reverse, False, projected, jnp.asarray(r[d]), state, mask)
-        peepholes = None if p is None else p[d].reshape(3, hidden)
-        cell = lstm_cell(functions[d], clip, bool(input_forget))
-        cell = cell if state_transform is None else partial(_with_transformed_state, state_transform, cell)
         return recur(cell, reverse, peepholes, [r[d].T], state, projected, mask)
 
     states = (_initial(initial_h, x, dirs, hidden, layout), _initial(initial_c, x, dirs, hidden, layout))
     return _run(x, states, sequence_lens, direction, layout, one)
 
 
-def _with_transformed_state(
-    state_transform: Activation, cell: Cell, dot: Dot, params: Any, state: Any, x: jax.Array
-) -> Any:
-    def of_transformed(i: int, a: jax.Array) -> jax.Array:
-        return dot(i, state_transform(a))
+def _by_product(times: Callable[[Any, Any], jax.Array], cell: Cell, _: Dot, params: Any, state: Any, x: Any) -> Any:
+    peepholes, of_r = params
 
-    return cell(of_transformed, params, state, x)
+    def dot(_: int, hidden: Any) -> jax.Array:
+        return times(hidden, of_r)
+
+    return cell(dot, peepholes, state, x)
 
 
 _POPART_ACTIVATIONS = {"Sigmoid", "Relu", "Tanh", "Gelu", "Swish", "Softmax", "SoftmaxStable", "SoftmaxScaled"}

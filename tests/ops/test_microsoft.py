@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
+
+from popart_jax.ops.microsoft.recurrent import dynamic_quantize_lstm
 
 from .single import check_gradient, function, model, run
 
@@ -166,6 +171,50 @@ def test_dynamic_quantize_lstm_rounds_input_and_state():
     found = run("DynamicQuantizeLSTM", inputs, 3, domain="com.microsoft", hidden_size=5)
     for want, got in zip(expected, found, strict=True):
         np.testing.assert_allclose(got, want, atol=1e-6)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_gradients_of_dynamic_quantize_lstm_are_those_without_rounding_at_the_rounded_numbers(known):
+    """By a loop whose roundings count as nothing in the backward pass; weights as constants and as arguments."""
+    x, w, r, bias = f32(4, 2, 3), i8(1, 3, 20), i8(1, 5, 20), f32(1, 40)
+    scale, zero = np.full((1, 20), 0.005, np.float32) * rng.uniform(1, 2, (1, 20)).astype(np.float32), i8(1, 20) // 8
+
+    def rounded(a):
+        low, high = jnp.minimum(a.min(), 0), jnp.maximum(a.max(), 0)
+        step = jnp.where(high > low, (high - low) / 255, 1)
+        middle = jnp.clip(jnp.rint(-low / step), 0, 255)
+        steps = jnp.clip(jnp.rint(a / step) + middle, 0, 255)
+        return a + lax.stop_gradient((steps - middle) * step - a)
+
+    def by_hand(x, scale, w, r):
+        real_w, real_r = ((q[0].astype(np.float32) - zero[0]) * scale[0] for q in (w, r))
+        projected, h, c, ys = (
+            rounded(x) @ real_w + bias[0, :20] + bias[0, 20:],
+            jnp.zeros((2, 5)),
+            jnp.zeros((2, 5)),
+            [],
+        )
+        for step in projected:
+            i, o, f, g = jnp.split(step + rounded(h) @ real_r, 4, -1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+            ys.append(h)
+        return jnp.stack(ys)[:, None]
+
+    def ours(x, scale, w, r):
+        given = (bias, None, None, None, None, scale, zero, scale, zero)
+        return dynamic_quantize_lstm(jnp.asarray(x), w, r, *given, hidden_size=5)[0]
+
+    weights = f32(4, 1, 2, 5)
+
+    def gradients(layer):
+        def loss(x, scale, *qs):
+            return (layer(x, scale, *(qs or (w, r))) * weights).sum()
+
+        return jax.jit(jax.grad(loss, (0, 1)))(x, scale, *(() if known else (w, r)))
+
+    for mine, theirs in zip(gradients(ours), gradients(by_hand), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
 
 
 HALF, WIDE = (np.float32(0.5), np.uint8(3)), (np.float32(64), np.uint8(1))
