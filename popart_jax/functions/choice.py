@@ -101,13 +101,14 @@ class _Origin:
     noted: bool
     parameters: frozenset[str] | None
     formulas: bool  # whether one of `_CONVERTERS` wrote it
+    main: ir.Graph  # where exporters put parameters
 
     @classmethod
     def of(cls, model: ir.Model, stored: Mapping[str, Stored]) -> _Origin:
         listed = model.graph.metadata_props.get(_SIGNATURE)
         parameters = None if listed is None else frozenset(_PARAMETER.findall(listed))
         noted = any(_KIND in one.metadata for one in stored.values())
-        return cls(model.opset_imports, noted, parameters, model.producer_name in _CONVERTERS)
+        return cls(model.opset_imports, noted, parameters, model.producer_name in _CONVERTERS, model.graph)
 
 
 def choose(stored: Mapping[str, Stored], model: ir.Model, trainable: Trainable | None) -> Choice:
@@ -160,6 +161,8 @@ def _reason(one: Stored, origin: _Origin) -> str:
         return "a buffer or a constant, says the exporter"
     if _is_folded_formula(one, origin.parameters):
         return "worked out from no weight, says the exporter"
+    if origin.parameters is not None and one.value.graph is not origin.main:
+        return "made within a loop or a branch, and no parameter that the exporter lists"
     if uses and all(_starts(node, at, opsets) for node, at in uses) and not np.any(one.tensor.numpy()):
         return "the zeros that a recurrent layer starts from"
     if not len(one.tensor.shape) and (origin.noted or _FOLDED in one.metadata or is_generated(one.name)):

@@ -191,6 +191,24 @@ def test_what_no_gradient_should_move_is_left_out_with_a_reason() -> None:
     assert "no gradient" in fn.choice.frozen["limit"]
 
 
+def list_parameters(model: onnx.ModelProto) -> None:
+    """Note in a file what PyTorch's exporter does of a network with three parameters."""
+    listed = ["p_w: PARAMETER target='w'", "p_cls_token: PARAMETER target='cls_token'", "p_mul: PARAMETER target='mul'"]
+    listed += ["b_rope_table: BUFFER target='rope.table' persistent=False", "photo: USER_INPUT"]
+    key = "pkg.torch.export.ExportedProgram.graph_signature"
+    model.graph.metadata_props.add(key=key, value="\n# inputs\n" + "\n".join(listed))
+
+
+def with_folded_table(sources: str) -> onnx.ModelProto:
+    """A model of a weight and a table, which the exporter computed from these."""
+    text = f"<{HEAD}> g(float[2,2] x) => (float[2,2] y) {{ a = MatMul(x, w) y = Add(a, table) }}"
+    model = parse(text, array("w", 2, 2), array("table", 2, 2))
+    info = onnx.helper.make_tensor_value_info("table", onnx.TensorProto.FLOAT, [2, 2])
+    info.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=sources)
+    model.graph.value_info.append(info)
+    return model
+
+
 @pytest.mark.parametrize(
     ("sources", "kept"),
     [
@@ -205,11 +223,7 @@ def test_what_no_gradient_should_move_is_left_out_with_a_reason() -> None:
     ],
 )
 def test_what_an_exporter_worked_out_is_a_weight_if_it_came_from_one(sources: str, kept: bool) -> None:
-    text = f"<{HEAD}> g(float[2,2] x) => (float[2,2] y) {{ a = MatMul(x, w) y = Add(a, table) }}"
-    model = parse(text, array("w", 2, 2), array("table", 2, 2))
-    info = onnx.helper.make_tensor_value_info("table", onnx.TensorProto.FLOAT, [2, 2])
-    info.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=sources)
-    model.graph.value_info.append(info)
+    model = with_folded_table(sources)
     assert ("table" in popart.to_jax(model)[1]) is kept
 
 
@@ -225,16 +239,26 @@ def test_what_an_exporter_worked_out_is_a_weight_if_it_came_from_one(sources: st
     ],
 )
 def test_an_exporter_that_lists_the_parameters_says_what_came_from_one(sources: str, kept: bool) -> None:
-    text = f"<{HEAD}> g(float[2,2] x) => (float[2,2] y) {{ a = MatMul(x, w) y = Add(a, table) }}"
-    model = parse(text, array("w", 2, 2), array("table", 2, 2))
-    info = onnx.helper.make_tensor_value_info("table", onnx.TensorProto.FLOAT, [2, 2])
-    info.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=sources)
-    model.graph.value_info.append(info)
-    listed = ["p_w: PARAMETER target='w'", "p_cls_token: PARAMETER target='cls_token'", "p_mul: PARAMETER target='mul'"]
-    listed += ["b_rope_table: BUFFER target='rope.table' persistent=False", "photo: USER_INPUT"]
-    key = "pkg.torch.export.ExportedProgram.graph_signature"
-    model.graph.metadata_props.add(key=key, value="\n# inputs\n" + "\n".join(listed))
+    model = with_folded_table(sources)
+    list_parameters(model)
     assert ("table" in popart.to_jax(model)[1]) is kept
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_what_is_stored_in_a_loop_is_no_parameter_of_an_exporter_that_lists_them(listed: bool) -> None:
+    """As the empty row of an exported EmbeddingBag."""
+    text = f"""<{HEAD}> g(float[2,2] x) => (float[2,2] y) {{
+        y = Loop(two, , x) <body = b(int64 i, bool go, float[2,2] old) => (bool on, float[2,2] new) {{
+            on = Identity(go)
+            h = MatMul(old, w)
+            row = Constant<value = float[2] {{0.5, 2.5}}>()
+            new = Mul(h, row)
+        }}>
+    }}"""
+    model = parse(text, array("w", 2, 2), onnx.numpy_helper.from_array(np.array(2, np.int64), "two"))
+    if listed:
+        list_parameters(model)
+    assert ("row" in popart.to_jax(model)[1]) is not listed
 
 
 MLP = parse(
