@@ -22,9 +22,9 @@ def inference_model(model: ModelLike, outputs: Sequence[str] = ()) -> bytes:
     Losses, labels and optimizer state that do not lead there are removed, and so are node attributes that only PopART
     reads (IPU, pipeline stage, ...). Batch normalisation takes its running statistics, and Dropout drops nothing, also
     where the file has them as in training, unless what they give beside their result, or a switch of the caller, is
-    asked for. Tensors that PopART packs in its own way (halves, small integers) are written as
-    ONNX defines them. Operators of the domain ``ai.graphcore`` are replaced by ONNX operators where these exist
-    (`unknown_elsewhere` names the others).
+    asked for. Tensors that PopART packs in its own way (halves, small integers) are written as ONNX defines them.
+    Operators of the domain ``ai.graphcore`` are replaced by ONNX operators where these exist (`unknown_elsewhere`
+    names the others).
 
     Parameters
     ----------

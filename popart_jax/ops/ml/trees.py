@@ -116,8 +116,10 @@ class _Places:
     def __call__(self, trees: Sequence[int] | np.ndarray, nodes: Sequence[int] | np.ndarray) -> np.ndarray:
         """Rows of these nodes; popart_exception where there is none."""
         names = np.stack([np.asarray(trees, np.int64), np.asarray(nodes, np.int64)], 1)
-        rows = self._order[np.searchsorted(self._sorted, _pairs(names), "right") - 1]
-        missing = np.flatnonzero((self._names[rows] != names).any(1))
+        missing, rows = np.arange(len(names)), self._order
+        if len(self._names):
+            rows = self._order[np.searchsorted(self._sorted, _pairs(names), "right") - 1]
+            missing = np.flatnonzero((self._names[rows] != names).any(1))
         if len(missing):
             tree, node = names[missing[0]].tolist()
             there = np.sort(self._names[self._names[:, 0] == tree, 1])[:_SHOWN].tolist()
@@ -163,6 +165,11 @@ def _votes(
     nodes: np.ndarray, targets: Any, given: Any, shape: tuple[int, int], join: Callable[[float, float], float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights by node and target, and whether there is one."""
+    if not len(nodes) == len(targets) == len(given):
+        raise popart_exception(
+            f"tree ensemble: {len(nodes)} leaves, {len(targets)} targets and {len(given)} weights; expected as many of "
+            "each"
+        )
     weights: Any = np.zeros(shape)
     voting = np.zeros(shape, bool)
     at = (nodes, np.asarray(targets, np.int64))

@@ -202,8 +202,8 @@ def copied_variables(graph: ir.Graph, training: bool) -> dict[str, str]:
         if node.op_type == "CopyVarUpdate":
             pairs = ((node.inputs[0], node.inputs[1]),)
         elif node.op_type == "BatchNormalization" and training and _trains_statistics(node):
-            pairs = tuple(zip(node.inputs[3:5], node.outputs[1:3], strict=False))
-            pairs = tuple((_updated_first(target), source) for target, source in pairs)
+            statistics = zip(node.inputs[3:5], node.outputs[1:3], strict=False)
+            pairs = tuple((_updated_first(statistic), source) for statistic, source in statistics)
             for at, (target, _) in enumerate(pairs, 3):
                 if target is not None and target.name in copies:
                     node.replace_input_with(at, known[copies[target.name]])
@@ -216,7 +216,7 @@ def copied_variables(graph: ir.Graph, training: bool) -> dict[str, str]:
 def _updated_first(statistic: ir.Value | None) -> ir.Value | None:
     """The variable that a layer applied before has updated to this value; the value itself without such."""
     node = None if statistic is None else statistic.producer()
-    if statistic is None or node is None or node.op_type != "BatchNormalization":
+    if statistic is None or node is None or node.op_type != "BatchNormalization" or statistic not in node.outputs[1:3]:
         return statistic
     return _updated_first(node.inputs[2 + node.outputs.index(statistic)])
 
