@@ -17,7 +17,8 @@ from popart_jax.ops.convolution import convolve
 from popart_jax.ops.kernels import IPU, Computation, platform, tracing_for
 from popart_jax.ops.normalization import group_normalise, instance_norm
 from popart_jax.ops.pooling import fold_windows, max_pool_values, share_gradient
-from popart_jax.ops.recurrent import Projected, lstm_scan
+from popart_jax.ops.recurrent import lstm_scan
+from popart_jax.ops.recurrent_scan import Projected
 from popart_jax.ops.resize import Axis, Rule, blend, weights
 from popart_jax.ops.windows import Window, window
 

@@ -9,8 +9,9 @@ import pytest
 from popart_jax.lowering.kernels.lstm import logistic_by_tanh
 from popart_jax.ops.elementwise import accurate_tanh
 from popart_jax.ops.kernels import tracing_for
-from popart_jax.ops.recurrent import Projected, lstm_scan
+from popart_jax.ops.recurrent import lstm_scan
 from popart_jax.ops.recurrent_activations import logistic
+from popart_jax.ops.recurrent_scan import Projected
 
 
 @pytest.mark.usefixtures("optimised")

@@ -18,8 +18,9 @@ from ...ops.arrays import Array
 from ...ops.elementwise import accurate_tanh
 from ...ops.kernels import IPU, XLA, platform, weights_come_as_stored
 from ...ops.primitives import times_turned
-from ...ops.recurrent import Projected, lstm_scan
+from ...ops.recurrent import lstm_scan
 from ...ops.recurrent_activations import logistic
+from ...ops.recurrent_scan import Projected
 from ...ops.two_way import two_way, with_jvp
 
 
